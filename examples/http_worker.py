@@ -20,10 +20,10 @@ class Worker:
         about = {"name": "http", "queues": list(queues), "handlers": list(handlers), "slots": slots, "lease": lease}
         self.held, self.number, self.answered, self.pool = {}, 0, 0, ThreadPoolExecutor(slots)
         self.url, self.is_over, asked_at = f"{url}/v1/worker", False, time.monotonic()
-        while not (told := self.ask("register", about)):
+        while not (reported := self.ask("register", about)):
             stopping.wait(0.5) and sys.exit()
-        self.id, self.renew_every = told["worker_id"], told["renew_every_seconds"]
-        self.safe_until = asked_at + told["start_within_seconds"]
+        self.id, self.renew_every = reported["worker_id"], reported["renew_every_seconds"]
+        self.safe_until = asked_at + reported["start_within_seconds"]
 
     def ask(self, path, body, method="POST", seconds=10):
         """Give the answer; nothing when there is none, or a refusal."""
@@ -40,9 +40,11 @@ class Worker:
         while time.monotonic() < self.safe_until and not self.is_over:
             asked_at, answered = time.monotonic(), self.answered  # Before `held`, which has all that those claims gave.
             held = [{"run_id": run_id, "fence": fence} for run_id, fence in list(self.held)]
-            if told := self.ask(f"{self.id}/renew", {"held": held, "answered": answered}, seconds=self.renew_every):
-                self.safe_until = asked_at + told["start_within_seconds"]
-                for lease in told["cancel"] + told["lost"]:
+            if reported := self.ask(
+                f"{self.id}/renew", {"leases": held, "answered": answered}, seconds=self.renew_every
+            ):
+                self.safe_until = asked_at + reported["start_within_seconds"]
+                for lease in reported["cancel"] + reported["lost"]:
                     self.held.get((lease["run_id"], lease["fence"]), {})["cancelled"] = True
             time.sleep(self.renew_every)
 
@@ -61,7 +63,7 @@ class Worker:
         )  # For good, though a renewal be answered yet: it would keep runs for ever.
         self.pool.shutdown(wait=self.stopping.is_set(), cancel_futures=True)
         if self.stopping.is_set():
-            self.ask(self.id, {"held": []}, "DELETE")
+            self.ask(self.id, {"leases": []}, "DELETE")
 
     def execute(self, run):
         if time.monotonic() >= self.safe_until:  # Somebody else may have begun it before it ended.

@@ -13,7 +13,7 @@ import pytest
 from duly.clock import Rng
 from duly.domain.jobs import filter as filters
 from duly.domain.jobs.job import Recurring, Submission
-from duly.domain.runs.callbacks import Then
+from duly.domain.runs.callbacks import Callbacks
 from duly.domain.runs.options import NO_OPTIONS, RunOptions, options_of
 from duly.domain.runs.outcome import Awaited, Failed, Outcome, Succeeded
 from duly.domain.runs.retry import Retry
@@ -62,28 +62,30 @@ def a_submission(
     at: datetime | None = None,
     delay: float | None = None,
     retry: Retry | None = None,
-    gate: tuple[str, int] | None = None,
+    concurrency: tuple[str, int] | None = None,
     fifo: str | None = None,
     rate: tuple[str, float, int] | None = None,
     tags: Sequence[str] = (),
     parent: UUID | None = None,
-    after: Sequence[UUID | tuple[UUID, str]] = (),
-    then: Then | None = None,
+    depends_on: Sequence[UUID | tuple[UUID, str]] = (),
+    callbacks: Callbacks | None = None,
     expires_at: datetime | None = None,
     expires_after: float | None = None,
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
     asked = {
         "retry": retry,
-        "gate": gate if fifo is None else (fifo, 1),
+        "concurrency": concurrency if fifo is None else (fifo, 1),
         "fifo": fifo is not None or None,
         "rate": rate,
         "tags": tuple(tags) or None,
         "parent": parent,
-        "then": then,
+        "callbacks": callbacks,
         "expires_at": None if expires_at is None else expires_at.timestamp(),
         "expires_seconds": expires_after,
-        "after": tuple((str(one), "success") if isinstance(one, UUID) else (str(one[0]), one[1]) for one in after),
+        "depends_on": tuple(
+            (str(one), "success") if isinstance(one, UUID) else (str(one[0]), one[1]) for one in depends_on
+        ),
     }
     options = options_of(**{name: value for name, value in asked.items() if value})
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)

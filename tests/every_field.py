@@ -34,9 +34,9 @@ RETRY = RetryPolicy(
     delays=["PT1S", "PT1H"],
     max_age="PT12H",
     rules=[
-        RetryRule(error="*Timeout", then="snooze", delay="PT5M"),
-        RetryRule(status="4xx", then="bury"),
-        RetryRule(exit=75, then="retry"),
+        RetryRule(error="*Timeout", action="snooze", delay="PT5M"),
+        RetryRule(status="4xx", action="dead"),
+        RetryRule(exit=75, action="retry"),
     ],
 )
 SCHEDULE: dict[str, Any] = {
@@ -69,8 +69,8 @@ SPECS: dict[str, JobSpec] = {
         name="whole",
         payload={"name": "a"},
         schedule=SCHEDULE,
-        on_done=Callback(url="https://hooks.example/done", queue="calls"),
-        on_dead=Callback(job="mourn"),
+        on_end=Callback(url="https://hooks.example/done", queue="calls"),
+        on_failure=Callback(job="mourn"),
         **POLICY,
     ),
     "webhook": JobSpec(
@@ -125,7 +125,7 @@ SPECS: dict[str, JobSpec] = {
                 "extract": NodeSpec(target=FunctionTarget(handler="greet"), payload={"day": 1}, **POLICY),
                 "page": NodeSpec(
                     target=WebhookTarget(url="https://hooks.example/page"),
-                    after=["extract"],
+                    depends_on=["extract"],
                     map=NodeReference(node="extract", path=["pages", 0]),
                     payload={"url": {"$item": True}},
                     expires_at=datetime(2027, 12, 1, 12, tzinfo=UTC),
@@ -133,7 +133,7 @@ SPECS: dict[str, JobSpec] = {
                 ),
                 "load": NodeSpec(
                     target=CommandTarget(argv=["/usr/bin/rsync"]),
-                    after=[NodeEdge(node="page", on="always")],
+                    depends_on=[NodeEdge(node="page", on="always")],
                     retry=DEFAULT,
                 ),
             },

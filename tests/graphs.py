@@ -22,10 +22,10 @@ FAILS = Failed("broken", retryable=False)
 _HOLDS_FOR = {On.SUCCESS: frozenset({NodeState.SUCCEEDED}), On.FAILURE: UNDONE, On.ALWAYS: NODE_ENDS}
 
 
-def a_node(name: str, *after: str | Edge, over: Reference | None = None, payload: Any = None, **more: Any) -> Node:
+def a_node(name: str, *depends_on: str | Edge, over: Reference | None = None, payload: Any = None, **more: Any) -> Node:
     """Give a node behind its parents: a name, or `name!` on failure, `name?` always."""
     submission = a_submission(payload=msgspec.json.encode(payload or {}).decode(), **{"retry": ONCE, **more})
-    return Node(name, submission, tuple(_edge(parent) for parent in after), over)
+    return Node(name, submission, tuple(_edge(parent) for parent in depends_on), over)
 
 
 def _edge(parent: str | Edge) -> Edge:
@@ -49,7 +49,7 @@ async def a_workflow(database: Database, shape: str | Workflow, *, tenant: int =
     return (await submit_workflow(database, tenant, a_key(), workflow)).workflow_id
 
 
-def holds(on: On, end: NodeState) -> bool:
+def pauses(on: On, end: NodeState) -> bool:
     """Say whether an edge holds, of a parent that has ended so: what `duly.holds` is held against."""
     assert end in NODE_ENDS, end
     return end in _HOLDS_FOR[on]
@@ -57,14 +57,14 @@ def holds(on: On, end: NodeState) -> bool:
 
 def is_released(node: Node, ends: Mapping[str, NodeState]) -> bool:
     """Say whether a node runs, all of whose parents have ended: what `duly.advance` is held against."""
-    return all(holds(edge.on, ends[edge.parent]) for edge in node.after)
+    return all(pauses(edge.on, ends[edge.parent]) for edge in node.depends_on)
 
 
 def end_of(nodes: Sequence[Node], ends: Mapping[str, NodeState], *, is_cancelling: bool) -> WorkflowState:
     """Say how a workflow ends whose nodes have ended so: what `duly.end_of_workflow` is held against."""
     if is_cancelling:
         return WorkflowState.CANCELLED
-    seen_to = {edge.parent for node in nodes for edge in node.after if edge.on is not On.SUCCESS}
+    seen_to = {edge.parent for node in nodes for edge in node.depends_on if edge.on is not On.SUCCESS}
     failed = any(ends[node.name] in UNDONE and node.name not in seen_to for node in nodes)
     return WorkflowState.FAILED if failed else WorkflowState.SUCCEEDED
 

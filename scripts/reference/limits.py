@@ -11,7 +11,7 @@ from duly.domain.jobs import filter as filters
 from duly.domain.jobs import manifest_shapes, manifest_text
 from duly.domain.jobs.job import DELAY_MAX, TAGS_MAX
 from duly.domain.limits.concurrency import RATE_MAX
-from duly.domain.limits.limit import PLACES_MAX
+from duly.domain.limits.limit import SLOTS_MAX
 from duly.domain.runs import payload, retry
 from duly.domain.runs.progress import NOTE_CHARACTERS_MAX
 from duly.domain.runs.run import NAME_CHARACTERS_MAX
@@ -66,7 +66,7 @@ def _sections() -> dict[str, list[tuple[str, str]]]:
             ("delay of a one-shot", f"{DELAY_MAX.days // 365} years; a moment in the past: 60 s"),
             ("snooze", "a tenth of a second at the least"),
             ("idempotency key", "remembered for 24 hours"),
-            ("runs of a concurrency key or a limit", f"up to {PLACES_MAX:,} at once; a rate up to {RATE_MAX:,} a second"),
+            ("runs of a concurrency key or a limit", f"up to {SLOTS_MAX:,} at once; a rate up to {RATE_MAX:,} a second"),
             ("subtasks that one cancel ends", f"{SUBTASKS_MAX:,}"),
             ("occurrences of a backfill", f"{OCCURRENCES_MAX:,}"),
         ],

@@ -33,7 +33,7 @@ class Remote:
     async def renew(self, *held: dict[str, Any], answered: int | None = None) -> dict[str, Any]:
         """Renew the lease, knowing the answers of all claims unless told otherwise."""
         known = self.number if answered is None else answered
-        answer = await self.ask("renew", held=list(map(lease_of, held)), answered=known)
+        answer = await self.ask("renew", leases=list(map(lease_of, held)), answered=known)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
@@ -47,7 +47,7 @@ class Remote:
 
     async def leave(self, *held: dict[str, Any]) -> httpx.Response:
         """Leave for good."""
-        return await self.caller.delete(f"/v1/worker/{self.worker_id}", json={"held": list(map(lease_of, held))})
+        return await self.caller.delete(f"/v1/worker/{self.worker_id}", json={"leases": list(map(lease_of, held))})
 
 
 def lease_of(run: dict[str, Any]) -> dict[str, Any]:

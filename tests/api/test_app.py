@@ -52,7 +52,7 @@ async def test_verbose_shows_every_check_the_tick_and_the_precision(client, quer
         "database",
         "stage_age_seconds",
         "staging_lag_seconds",
-        "holds",
+        "pauses",
         "reaper_age_seconds",
         "round_age_seconds",
         "shards_held",
@@ -82,7 +82,7 @@ async def test_metrics_can_be_read_in_both_formats(client):
 
 
 @pytest.mark.parametrize("path", ["/livez", "/healthz", "/startupz", "/readyz", "/readyz?verbose", "/metrics"])
-async def test_the_head_of_an_answer_can_be_asked_for(client, path):
+async def test_the_head_of_an_answer_can_be_requested_for(client, path):
     whole, head = await client.get(path), await client.head(path)
 
     assert (head.status_code, head.content) == (whole.status_code, b"")
@@ -107,7 +107,7 @@ async def test_what_is_not_served_is_a_problem_document(client, method, path, co
     assert body["remedy"]
 
 
-async def test_what_breaks_is_told_without_its_inside(client, metrics, monkeypatch):
+async def test_what_breaks_is_reported_without_its_inside(client, metrics, monkeypatch):
     async def breaks(accept):
         raise RuntimeError("secret of the house")
 

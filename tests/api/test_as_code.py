@@ -57,7 +57,7 @@ async def test_a_plan_that_is_no_longer_the_same_is_not_carried_out(api):
     assert (await api.get("/v1/jobs")).json()["items"] == []
 
 
-async def test_what_was_made_by_hand_is_taken_over_only_when_asked(api):
+async def test_what_was_made_by_hand_is_taken_over_only_when_requested(api):
     job = await api.a_job(name="report")
     answer = await apply(api, FILE)
 
@@ -67,7 +67,7 @@ async def test_what_was_made_by_hand_is_taken_over_only_when_asked(api):
     assert (await read(api, job))["owner"] == "file"
 
 
-async def test_all_that_is_wrong_is_told_with_its_place(api):
+async def test_all_that_is_wrong_is_reported_with_its_place(api):
     wrong = {
         "source": "shop",
         "jobs": {

@@ -57,7 +57,7 @@ async def test_creates_of_one_moment_share_a_transaction_and_each_has_its_row(ap
 async def test_a_create_that_is_refused_among_others_has_no_row(api):
     fitting, refused = (
         {"target": A_TARGET},
-        {"target": A_TARGET, "after": [{"job": "00000000-0000-4000-8000-000000000000"}]},
+        {"target": A_TARGET, "depends_on": [{"job": "00000000-0000-4000-8000-000000000000"}]},
     )
     answers = await asyncio.gather(
         *(api.post("/v1/jobs", json=body) for body in [fitting, refused, fitting, refused, fitting])
@@ -80,7 +80,7 @@ async def test_a_batch_is_one_entry_with_its_count(api):
     assert (entry["action"], entry["count"], entry["subject"]["id"]) == ("job.created", 4, None)
 
 
-async def test_in_bulk_each_job_is_noted_and_runs_are_counted(api, database):
+async def test_in_bulk_each_job_is_recorded_and_runs_are_counted(api, database):
     jobs = {(await api.a_job(name=name))["job_id"] for name in "ab"}
     for _ in range(3):
         await a_ready_run(database)
@@ -93,7 +93,7 @@ async def test_in_bulk_each_job_is_noted_and_runs_are_counted(api, database):
     assert (entry["count"], entry["subject"]["id"]) == (3, None)
 
 
-async def test_a_worker_that_drains_already_is_not_noted_again(api, database):
+async def test_a_worker_that_drains_already_is_not_recorded_again(api, database):
     worker = f"/v1/workers/{await a_worker(database)}"
     for verb in ("drain", "drain", "resume", "resume"):
         assert (await api.post(f"{worker}/{verb}")).status_code == 200
@@ -101,11 +101,11 @@ async def test_a_worker_that_drains_already_is_not_noted_again(api, database):
     assert sorted(await actions(api)) == ["worker.drained", "worker.resumed"]
 
 
-async def test_what_changes_nothing_is_not_noted(api, database):
+async def test_what_changes_nothing_is_not_recorded(api, database):
     job = f"/v1/jobs/{(await api.a_job(name='a'))['job_id']}"
     await api.post(f"{job}/pause")
-    await api.put("/v1/limits", json={"queue": "mail", "places": 3})
-    await api.put("/v1/gates/k", json={"limit": 2})
+    await api.put("/v1/limits", json={"queue": "mail", "slots": 3})
+    await api.put("/v1/concurrency-keys/k", json={"limit": 2})
     await api.put("/v1/calendars/c", json={"dates": ["2026-12-25"]})
     key = (await api.post("/v1/keys", json={"name": "spare", "scopes": ["jobs:read"]})).json()["key_id"]
     await api.delete(f"/v1/keys/{key}")
@@ -114,8 +114,8 @@ async def test_what_changes_nothing_is_not_noted(api, database):
 
     for ask in (
         api.post(f"{job}/pause"),
-        api.put("/v1/limits", json={"queue": "mail", "places": 3}),
-        api.put("/v1/gates/k", json={"limit": 2}),
+        api.put("/v1/limits", json={"queue": "mail", "slots": 3}),
+        api.put("/v1/concurrency-keys/k", json={"limit": 2}),
         api.put("/v1/calendars/c", json={"dates": ["2026-12-25"]}),
         api.delete(f"/v1/keys/{key}"),
         api.post("/v1/queues/mail/pause"),
@@ -132,7 +132,7 @@ async def test_what_changes_nothing_is_not_noted(api, database):
     assert len(await listed(api, page_size=100)) == before
 
 
-async def test_what_is_refused_is_not_noted(api):
+async def test_what_is_refused_is_not_recorded(api):
     job = f"/v1/jobs/{(await api.a_job(name='a'))['job_id']}"
     before = len(await listed(api))
 
@@ -166,7 +166,7 @@ async def test_an_edit_tells_which_parts_changed_and_never_their_values(api, dat
     assert "4222" not in everything
 
 
-async def test_a_new_key_is_noted_without_its_text(api, database):
+async def test_a_new_key_is_recorded_without_its_text(api, database):
     made = (await api.post("/v1/keys", json={"name": "ci", "scopes": ["jobs:write"]})).json()
 
     [entry] = await listed(api, subject=made["key_id"])
@@ -246,7 +246,7 @@ async def test_a_change_whose_note_cannot_be_written_is_not_made(api, database):
     assert {answer.status_code for answer in (paused, keyed, held, made)} == {500}
     assert (await api.get(f"/v1/jobs/{job['job_id']}")).json()["status"] == "active"
     assert [key["name"] for key in (await api.get("/v1/keys")).json()["items"]] == ["test"]
-    assert (await api.get("/v1/holds")).json()["items"] == []
+    assert (await api.get("/v1/pauses")).json()["items"] == []
     assert (await api.get("/v1/runs")).json()["items"] == []
 
 

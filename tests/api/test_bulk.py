@@ -52,7 +52,7 @@ class TestJobs:
         assert (await ask(api, "/v1/jobs:delete", filter="queue:mail"))["changed"] == 3
         assert await statuses(api, [*mail, *other]) == ["cancelled"] * 3 + ["active"]
 
-    async def test_those_that_are_named_are_changed_and_what_cannot_be_is_told(self, api):
+    async def test_those_that_are_named_are_changed_and_what_cannot_be_is_reported(self, api):
         [job_id], nobody = await some_jobs(api, 1), str(uuid4())
 
         done = await ask(api, "/v1/jobs:pause", ids=[job_id, nobody, job_id])
@@ -60,7 +60,7 @@ class TestJobs:
         assert (done["matched"], done["changed"]) == (2, 1)
         [refused] = done["refused"]
         assert refused["id"] == nobody
-        assert "no job" in refused["why"]
+        assert "no job" in refused["reason"]
 
     async def test_a_limit_leaves_the_rest_for_the_next_request(self, api):
         job_ids = await some_jobs(api, 5)
@@ -89,7 +89,7 @@ class TestRuns:
         assert [await state_of(database, run_id) for run_id in waiting] == ["cancelled"] * 3
         assert await state_of(database, dead) == "dead"
 
-    async def test_of_one_that_runs_the_worker_is_asked(self, api, database):
+    async def test_of_one_that_runs_the_worker_is_requested(self, api, database):
         worker_id, run = await a_leased_run(database)
 
         assert (await ask(api, "/v1/runs:cancel", ids=[str(run.run_id)]))["changed"] == 1

@@ -67,7 +67,7 @@ async def test_what_makes_no_sense_is_refused(api):
 
 
 class TestPreview:
-    async def test_every_kind_is_told_in_words_and_fires(self, api):
+    async def test_every_kind_is_reported_in_words_and_fires(self, api):
         for kind, schedule in SCHEDULES.items():
             answer = await api.post("/v1/triggers/preview", json={"schedule": schedule, "n": 2})
             told = answer.json()
@@ -91,7 +91,7 @@ class TestPreview:
         assert (unknown["valid"], {error["code"] for error in unknown["errors"]}) == (False, {"CRON_MODIFIER"})
         assert told["next"] == job["next_fires"]
 
-    async def test_what_cannot_be_kept_is_told_with_its_place(self, api):
+    async def test_what_cannot_be_kept_is_reported_with_its_place(self, api):
         wrong = {
             "expr": {"trigger": {"type": "cron", "expr": "61 * * * *"}},
             "type": {"trigger": {"type": "moon"}},

@@ -35,7 +35,7 @@ async def test_a_receiver_without_a_key_settles_the_run(front, database):
     assert front.woken == ["default"]
 
 
-async def test_asked_again_it_answers_the_same_and_another_outcome_is_a_conflict(front, database):
+async def test_requested_again_it_answers_the_same_and_another_outcome_is_a_conflict(front, database):
     _, path = await an_open_run(database)
     first = await front.nobody().post(path, json={"outcome": "succeeded"})
 
@@ -179,47 +179,47 @@ async def test_another_tenant_cancels_nothing_of_it(front, database):
 
 
 class TestWhoIsTold:
-    """`on_done` and `on_dead` of a job, written and read back."""
+    """`on_end` and `on_failure` of a job, written and read back."""
 
-    async def test_a_job_reads_back_who_is_told(self, api):
-        made = await api.a_job(on_done=HOOK, on_dead={"job": "alert"})
+    async def test_a_job_reads_back_who_is_reported(self, api):
+        made = await api.a_job(on_end=HOOK, on_failure={"job": "alert"})
         job = (await api.get(f"/v1/jobs/{made['job_id']}")).json()
 
-        assert (job["on_done"], job["on_dead"]) == (HOOK, {"job": "alert"})
+        assert (job["on_end"], job["on_failure"]) == (HOOK, {"job": "alert"})
         assert job["retry"] is None  # Which is left to the handler, as before.
 
     async def test_a_one_shot_too(self, api):
-        made = await api.a_job(schedule=None, on_done={**HOOK, "queue": "hooks"})
+        made = await api.a_job(schedule=None, on_end={**HOOK, "queue": "hooks"})
         job = (await api.get(f"/v1/jobs/{made['job_id']}")).json()
 
-        assert (job["on_done"], job["on_dead"]) == ({**HOOK, "queue": "hooks"}, None)
+        assert (job["on_end"], job["on_failure"]) == ({**HOOK, "queue": "hooks"}, None)
 
     async def test_a_patch_changes_and_takes_away(self, api):
-        made = await api.a_job(on_done=HOOK, tags=["night"])
+        made = await api.a_job(on_end=HOOK, tags=["night"])
         path = f"/v1/jobs/{made['job_id']}"
-        changed = await api.patch(path, {"on_dead": {"job": "alert"}}, headers={"If-Match": "*"})
-        assert (changed.json()["on_done"], changed.json()["on_dead"]) == (HOOK, {"job": "alert"})
+        changed = await api.patch(path, {"on_failure": {"job": "alert"}}, headers={"If-Match": "*"})
+        assert (changed.json()["on_end"], changed.json()["on_failure"]) == (HOOK, {"job": "alert"})
 
-        changed = await api.patch(path, {"on_done": None}, headers={"If-Match": "*"})
-        assert (changed.json()["on_done"], changed.json()["tags"]) == (None, ["night"])
+        changed = await api.patch(path, {"on_end": None}, headers={"If-Match": "*"})
+        assert (changed.json()["on_end"], changed.json()["tags"]) == (None, ["night"])
 
     @pytest.mark.parametrize(
         "callback",
         [{}, {"url": "https://a.example/", "job": "b"}, {"url": "ftp://a.example/"}, {"job": "b", "queue": "c"}],
     )
     async def test_what_tells_nobody_is_refused(self, api, callback):
-        answer = await api.post("/v1/jobs", json={"target": A_TARGET, "on_dead": callback})
+        answer = await api.post("/v1/jobs", json={"target": A_TARGET, "on_failure": callback})
 
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
-        assert "on_dead" in answer.json()["detail"] or "ftp" in answer.json()["detail"]
+        assert "on_failure" in answer.json()["detail"] or "ftp" in answer.json()["detail"]
 
     async def test_a_file_asks_for_it_is_applied_and_exported_as_it_was(self, api):
         jobs: dict[str, dict[str, Any]] = {
-            "nightly": {"target": "app:mail", "schedule": "every day at 9am", "on_done": "follow-up"},
+            "nightly": {"target": "app:mail", "schedule": "every day at 9am", "on_end": "follow-up"},
             "follow-up": {
                 "target": "app:mail",
                 "schedule": "every day at 10am",
-                "on_dead": {"url": "https://hooks.example/dead", "queue": "hooks"},
+                "on_failure": {"url": "https://hooks.example/dead", "queue": "hooks"},
             },
         }
         file = {"source": "test", "jobs": jobs}
@@ -230,29 +230,29 @@ class TestWhoIsTold:
 
         exported = (await api.get("/v1/jobs:export?source=test")).json()
         assert {
-            name: {key: job.get(key) for key in ("on_done", "on_dead")} for name, job in exported["jobs"].items()
+            name: {key: job.get(key) for key in ("on_end", "on_failure")} for name, job in exported["jobs"].items()
         } == {
-            "nightly": {"on_done": "follow-up", "on_dead": None},
-            "follow-up": {"on_done": None, "on_dead": jobs["follow-up"]["on_dead"]},
+            "nightly": {"on_end": "follow-up", "on_failure": None},
+            "follow-up": {"on_end": None, "on_failure": jobs["follow-up"]["on_failure"]},
         }
 
-    async def test_a_plan_shows_who_would_be_told(self, api):
+    async def test_a_plan_shows_who_would_be_reported(self, api):
         job = {"target": "app:mail", "schedule": "every day at 9am"}
         await api.post("/v1/jobs:apply", json={"source": "test", "jobs": {"nightly": job}})
-        wanted = {"source": "test", "defaults": {"on_dead": "https://hooks.example/dead"}, "jobs": {"nightly": job}}
+        wanted = {"source": "test", "defaults": {"on_failure": "https://hooks.example/dead"}, "jobs": {"nightly": job}}
 
         [step] = (await api.post("/v1/jobs:apply?dry_run=true", json=wanted)).json()["steps"]
 
         assert step["differences"] == [
-            {"field": "on_dead", "before": None, "after": {"url": "https://hooks.example/dead"}}
+            {"field": "on_failure", "before": None, "after": {"url": "https://hooks.example/dead"}}
         ]
 
     async def test_a_file_that_tells_nobody_is_refused_at_its_place(self, api):
-        jobs = {"nightly": {"target": "app:mail", "schedule": "every day at 9am", "on_done": {"url": 7}}}
+        jobs = {"nightly": {"target": "app:mail", "schedule": "every day at 9am", "on_end": {"url": 7}}}
         answer = await api.post("/v1/jobs:apply", json={"source": "test", "jobs": jobs})
 
         assert answer.json()["code"] == "invalid_manifest"
-        assert answer.json()["errors"][0]["pointer"] == "/jobs/nightly/on_done/url"
+        assert answer.json()["errors"][0]["pointer"] == "/jobs/nightly/on_end/url"
 
 
 async def test_explain_says_that_a_run_waits_for_its_receiver(api, database, clock):
@@ -260,12 +260,12 @@ async def test_explain_says_that_a_run_waits_for_its_receiver(api, database, clo
 
     [reason] = (await api.get(f"/v1/runs/{run.run_id}/explain")).json()["reasons"]
 
-    assert reason["code"] == "awaits_receiver"
+    assert reason["code"] == "awaiting_callback"
     assert "in 60 min" in reason["text"]
 
 
-@pytest.mark.parametrize("word", ["on_done", "on_dead"])
-async def test_where_nobody_could_sign_a_url_that_is_told_is_refused_at_every_door(front, api, monkeypatch, word):
+@pytest.mark.parametrize("word", ["on_end", "on_failure"])
+async def test_where_nobody_could_sign_a_url_that_is_reported_is_refused_at_every_door(front, api, monkeypatch, word):
     job = await api.a_job()
     monkeypatch.setattr(
         front.door, "services", msgspec.structs.replace(front.door.services, allowed=Allowed(webhooks=False))

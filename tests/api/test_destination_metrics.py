@@ -1,7 +1,7 @@
 """Metrics of destinations, which name none of them."""
 
 from duly.clock import Rng
-from duly.domain.runs.outcome import Parked
+from duly.domain.runs.outcome import WaitForDestination
 from duly.moves.admin.destinations import report
 from duly.moves.defer import Deferred, defer
 from duly.store.tables.destinations import Told
@@ -12,7 +12,7 @@ RNG = Rng(9)
 
 async def test_states_requests_and_what_waits_are_counted(metrics, database):
     worker_id, run = await a_leased_run(database)
-    await defer(database, worker_id, [Deferred(run, None, Parked("https://ill.example"))])
+    await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://ill.example"))])
     ill = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://ill.example", failing=5, streak=5)
     well = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://well.example", healthy=7, in_flight=2, holds=2, wanted=2)
     await report(database, worker_id, 1, [ill, well], RNG)
@@ -25,5 +25,5 @@ async def test_states_requests_and_what_waits_are_counted(metrics, database):
     assert 'duly_webhook_requests_total{class="healthy"} 7.0' in text
     assert 'duly_webhook_requests_total{class="failing"} 5.0' in text
     assert "duly_webhooks_in_flight 2.0" in text
-    assert "duly_parked_runs 1.0" in text
+    assert "duly_waiting_webhook_runs 1.0" in text
     assert "example" not in text

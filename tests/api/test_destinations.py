@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from duly.clock import Rng
-from duly.domain.runs.outcome import Failed, Parked
+from duly.domain.runs.outcome import Failed, WaitForDestination
 from duly.domain.targets.circuit import State
 from duly.domain.tenancy.sealing import Keyring
 from duly.moves.admin.destinations import mind, report
@@ -36,9 +36,9 @@ async def let_it_fail(database) -> None:
 
 
 async def test_one_is_made_read_and_listed(api):
-    one = await made(api, places=7, rate_per_second=1.5)
+    one = await made(api, slots=7, rate_per_second=1.5)
 
-    assert (one["origin"], one["state"], one["places"], one["rate_per_second"]) == (ORIGIN, "closed", 7, 1.5)
+    assert (one["origin"], one["state"], one["slots"], one["rate_per_second"]) == (ORIGIN, "closed", 7, 1.5)
     assert (await api.get(f"/v1/destinations/{one['destination_id']}")).json() == one
     await made(api, url="http://other.example:8080")
     assert [each["origin"] for each in await pages(api, "/v1/destinations", page_size=1)] == [
@@ -48,23 +48,23 @@ async def test_one_is_made_read_and_listed(api):
 
 
 async def test_made_twice_it_is_one_with_the_same_secret(api):
-    one, again = await made(api), await made(api, places=3)
+    one, again = await made(api), await made(api, slots=3)
 
     assert one["destination_id"] == again["destination_id"]
-    assert again["places"] == 3
+    assert again["slots"] == 3
     assert len((await api.get(f"/v1/destinations/{one['destination_id']}/secrets")).json()["items"]) == 1
 
 
 async def test_what_is_not_named_stays_as_it_was(api):
-    one = await made(api, places=7, rate_per_second=1.5)
+    one = await made(api, slots=7, rate_per_second=1.5)
     where = f"/v1/destinations/{one['destination_id']}"
 
-    assert (await api.ask("PATCH", where, json={"places": 9})).json()["rate_per_second"] == 1.5
+    assert (await api.ask("PATCH", where, json={"slots": 9})).json()["rate_per_second"] == 1.5
     changed = (await api.ask("PATCH", where, json={"rate_per_second": None})).json()
-    assert (changed["places"], changed["rate_per_second"]) == (9, None)
+    assert (changed["slots"], changed["rate_per_second"]) == (9, None)
 
 
-@pytest.mark.parametrize("change", [{"places": 0}, {"places": 10**6}, {"rate_per_second": 0}, {"color": "red"}])
+@pytest.mark.parametrize("change", [{"slots": 0}, {"slots": 10**6}, {"rate_per_second": 0}, {"color": "red"}])
 async def test_what_is_out_of_range_is_refused(api, change):
     one = await made(api)
     answer = await api.ask("PATCH", f"/v1/destinations/{one['destination_id']}", json=change)
@@ -80,9 +80,9 @@ async def test_what_is_no_address_is_refused(api, url):
 async def test_one_that_has_failed_says_until_when_it_is_left_alone_and_is_closed_by_hand(api, database):
     await let_it_fail(database)
     worker_id, run = await a_leased_run(database)
-    await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
+    await defer(database, worker_id, [Deferred(run, None, WaitForDestination(ORIGIN))])
     [one] = await pages(api, "/v1/destinations")
-    assert (one["state"], one["parked"], one["failing_total"]) == ("open", 1, 5)
+    assert (one["state"], one["waiting_runs"], one["failing_total"]) == ("open", 1, 5)
     assert one["wait_until"] is not None
 
     closed = (await api.post(f"/v1/destinations/{one['destination_id']}/close")).json()
@@ -155,7 +155,7 @@ async def test_the_runs_that_wait_for_one_are_listed_in_pages(front, api, databa
     waiting = []
     for _ in range(3):
         worker_id, run = await a_leased_run(database)
-        await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
+        await defer(database, worker_id, [Deferred(run, None, WaitForDestination(ORIGIN))])
         waiting.append(str(run.run_id))
     [one] = await pages(api, "/v1/destinations")
 

@@ -61,7 +61,7 @@ class TestWho:
 
         assert (await brief.get("/v1/calendars")).status_code == 401
 
-    async def test_the_use_of_a_key_is_noted_to_the_minute(self, api, database, clock):
+    async def test_the_use_of_a_key_is_recorded_to_the_minute(self, api, database, clock):
         async def last_used():
             return await database.fetchval("select last_used_at from duly.api_keys where key_id = $1", api.key_id)
 
@@ -82,7 +82,7 @@ class TestWho:
         await api.get("/v1/calendars")
         assert await noted(first + timedelta(seconds=61))
 
-    async def test_a_key_without_the_scope_is_told_which_one_it_needs(self, front):
+    async def test_a_key_without_the_scope_is_reported_which_one_it_needs(self, front):
         reader = await front.caller("jobs:read")
 
         answer = await reader.post("/v1/jobs", json=ONE_SHOT)
@@ -273,7 +273,7 @@ class TestAnswers:
         assert "POST" in answer.headers["allow"]
         assert answer.json()["detail"] == "PUT is not served at '/v1/jobs'; GET, HEAD, OPTIONS, POST are."
 
-    async def test_the_head_of_an_answer_can_be_asked_for(self, api, front):
+    async def test_the_head_of_an_answer_can_be_requested_for(self, api, front):
         job = await api.a_job(name="ours")
         path = f"/v1/jobs/{job['job_id']}"
         whole, head = await api.get(path), await api.ask("HEAD", path)

@@ -105,7 +105,7 @@ class TestTaking:
         assert (await send(stranger)).json() == {"event_id": "e1", "duplicate": False, "runs": []}
         assert len((await send(api)).json()["runs"]) == 1
 
-    async def test_a_gate_lets_one_in_and_the_other_waits(self, api, database):
+    async def test_a_concurrency_key_lets_one_in_and_the_other_waits(self, api, database):
         await a_listener(api, concurrency={"key": "stock", "limit": 1})
         await send(api)
         await send(api, id="e2")
@@ -258,7 +258,7 @@ async def send_batch(caller, *events, **more):
 
 
 class TestABatch:
-    async def test_each_event_is_taken_as_if_it_came_alone_and_told_in_its_order(self, api, database, front):
+    async def test_each_event_is_taken_as_if_it_came_alone_and_reported_in_its_order(self, api, database, front):
         await a_listener(api, queue="orders")
         await send(api, id="b")
 

@@ -150,7 +150,7 @@ class TestHearing:
 
         assert sorted(kinds(await stream.events(4))) == ["started", "started", "succeeded", "succeeded"]
 
-    async def test_failing_dying_and_being_cancelled_are_told_apart(self, hub, database):
+    async def test_failing_dying_and_being_cancelled_are_reported_apart(self, hub, database):
         stream = await listening(hub, Wanted(1, types={f"duly.run.{k}.v1" for k in ("failed", "dead", "cancelled")}))
         worker_id, run = await a_leased_run(database)
         await settled(database, worker_id, run, Failed("once more", retry_after=timedelta(minutes=1)))
@@ -213,7 +213,7 @@ class TestResuming:
         other.close()
         assert (ended["subject"], kinds([ended])) == (str(run.run_id), ["succeeded"])
 
-    async def test_in_another_process_an_end_is_told_whenever_its_transaction_commits(self, hub, database, clock):
+    async def test_in_another_process_an_end_is_reported_whenever_its_transaction_commits(self, hub, database, clock):
         """It ended before the last event that was heard, and became visible after it."""
         stream = await listening(hub)
         worker_id, run = await a_leased_run(database)
@@ -301,7 +301,7 @@ class TestResuming:
         assert gap["type"] == "duly.stream.gap.v1"
         assert gap["data"]["reason"]
 
-    async def test_more_than_can_be_told_is_a_gap(self, hub, database, clock, monkeypatch):
+    async def test_more_than_can_be_reported_is_a_gap(self, hub, database, clock, monkeypatch):
         monkeypatch.setattr(module, "REPLAY_MAX", 1)
         stream = await listening(hub)
         worker_id, run = await a_leased_run(database)
@@ -569,7 +569,7 @@ class TestJobs:
 
         heard = await stream.events(5)
 
-        assert [event["data"]["change"] for event in heard] == ["made", "paused", "resumed", "edited", "cancelled"]
+        assert [event["data"]["change"] for event in heard] == ["created", "paused", "resumed", "edited", "cancelled"]
         assert {event["subject"] for event in heard} == {str(job_id)}
         assert heard[0]["source"] == "/v1/jobs"
         assert [event["data"]["version"] for event in heard] == [1, 1, 1, 2, 2]
@@ -592,7 +592,7 @@ class TestJobs:
         await an_active_schedule(database, max_runs=1)
         await staged(database)
 
-        assert [event["data"]["change"] for event in await stream.events(2)] == ["made", "completed"]
+        assert [event["data"]["change"] for event in await stream.events(2)] == ["created", "completed"]
 
     async def test_others_do_not_hear_of_it_and_a_queue_hears_of_its_own(self, hub, database):
         mail = await listening(hub, Wanted(1, queue="mail"))
@@ -604,7 +604,7 @@ class TestJobs:
         assert [event["subject"] for event in await mail.events(1)] == [str(wanted.job_id)]
         assert [event["subject"] for event in await theirs.events(1)] == [str(other.job_id)]
 
-    async def test_one_who_comes_back_elsewhere_is_told_what_changed_meanwhile(self, hub, database):
+    async def test_one_who_comes_back_elsewhere_is_reported_what_changed_meanwhile(self, hub, database):
         stream = await listening(hub, self.CHANGES)
         job = await an_active_schedule(database)
         [made] = await stream.events(1)
@@ -613,5 +613,5 @@ class TestJobs:
 
         again = await listening(elsewhere, self.CHANGES, made["place"])
 
-        assert [event["data"]["change"] for event in await again.events(2)] == ["made", "paused"]
+        assert [event["data"]["change"] for event in await again.events(2)] == ["created", "paused"]
         elsewhere.close()

@@ -22,7 +22,7 @@ async def created(api, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_job_is_read_as_it_was_asked_for(api, kind):
+async def test_a_job_is_read_as_it_was_requested_for(api, kind):
     job = await read(api, await created(api, kind))
 
     wanted = shown(SPECS[kind])
@@ -65,7 +65,7 @@ async def test_an_export_asks_for_the_same_and_a_plan_finds_no_difference(api, k
 
     assert (step["kind"], step["differences"]) == ("adopt", [])
     assert (await apply(api, exported, adopt=True)).status_code == 200
-    after = await read(api, made)
-    assert {field: after[field] for field in JobSpec.__struct_fields__} == {
+    depends_on = await read(api, made)
+    assert {field: depends_on[field] for field in JobSpec.__struct_fields__} == {
         field: before[field] for field in JobSpec.__struct_fields__
     }

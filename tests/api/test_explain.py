@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.runs.outcome import Failed, Parked
+from duly.domain.runs.outcome import Failed, WaitForDestination
 from duly.moves.admin.destinations import report
-from duly.moves.admin.overload import note_overloads
+from duly.moves.admin.overload import record_overloads
 from duly.moves.defer import Deferred, defer
 from duly.moves.submit import submit
 from duly.store.tables.destinations import Told
@@ -30,10 +30,10 @@ from tests.builders import (
 from tests.clock import START
 
 
-async def holding(api, run_id, kind="runs"):
+async def blocker(api, run_id, kind="runs"):
     answer = await api.get(f"/v1/{kind}/{run_id}/explain")
     assert answer.status_code == 200, answer.text
-    return answer.json()["holding"]
+    return answer.json()["blocker"]
 
 
 def at(span: float) -> str:
@@ -41,11 +41,11 @@ def at(span: float) -> str:
 
 
 async def test_not_due(api, database):
-    found = await holding(api, await a_waiting_run(database, delay=90))
+    found = await blocker(api, await a_waiting_run(database, delay=90))
 
     assert (found["code"], found["probable_start_at"]) == ("not_due", at(90))
     job = await api.a_job(schedule={"trigger": {"type": "interval", "every": "PT1H", "anchor": at(600)}})
-    found = await holding(api, job["job_id"], "jobs")
+    found = await blocker(api, job["job_id"], "jobs")
     assert (found["code"], found["probable_start_at"]) == ("not_due", at(600))
 
 
@@ -53,9 +53,9 @@ async def test_paused(api):
     job = await api.a_job(schedule=EVERY_HOUR)
     await api.post(f"/v1/jobs/{job['job_id']}/pause", json={"reason": "too noisy"})
 
-    found = await holding(api, job["job_id"], "jobs")
+    found = await blocker(api, job["job_id"], "jobs")
 
-    assert (found["code"], found["frees"], found["probable_start_at"]) == (
+    assert (found["code"], found["resolved_by"], found["probable_start_at"]) == (
         "paused",
         f"`duly jobs resume {job['job_id']}`",
         None,
@@ -63,62 +63,62 @@ async def test_paused(api):
     assert "too noisy" in found["text"]
 
 
-async def test_gate_concurrency(api, database, clock):
-    await a_waiting_run(database, delay=6, gate=("g", 1))
-    second = await a_waiting_run(database, delay=7, gate=("g", 1))
+async def test_concurrency_key_concurrency(api, database, clock):
+    await a_waiting_run(database, delay=6, concurrency=("g", 1))
+    second = await a_waiting_run(database, delay=7, concurrency=("g", 1))
     await clock.advance(8)
     await staged(database)
 
-    found = await holding(api, second)
+    found = await blocker(api, second)
 
-    assert (found["code"], found["probable_start_at"]) == ("gate_concurrency", None)
+    assert (found["code"], found["probable_start_at"]) == ("concurrency_limit", None)
     worker_id = await a_worker(database, lease=timedelta(days=1))
     await a_ready_run(database)
     [_, done] = sorted(await claimed(database, worker_id), key=lambda run: run.due_at)
     await clock.advance(10)
     await settled(database, worker_id, done)
-    assert (await holding(api, second))["probable_start_at"] is not None, "it is known by now how long a run takes"
+    assert (await blocker(api, second))["probable_start_at"] is not None, "it is known by now how long a run takes"
 
 
-async def test_gate_rate_and_breaker_open_at_a_destination(api, database):
+async def test_concurrency_key_rate_and_breaker_open_at_a_destination(api, database):
     worker_id, run = await a_leased_run(database)
-    await defer(database, worker_id, [Deferred(run, None, Parked("https://hooks.example"))])
+    await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://hooks.example"))])
     seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
     await report(database, worker_id, 1, [seen], RNG)
 
-    found = await holding(api, run.run_id)
+    found = await blocker(api, run.run_id)
 
-    assert found["code"] == "breaker_open"
+    assert found["code"] == "circuit_open"
     assert found["probable_start_at"] is not None
-    assert "duly destinations close https://hooks.example" in found["frees"]
+    assert "duly destinations close https://hooks.example" in found["resolved_by"]
     await database.execute(
-        "update duly.destinations set state = 'closed', wait_until = '-infinity', asked_until = '-infinity',"
+        "update duly.destinations set state = 'closed', wait_until = '-infinity', requested_until = '-infinity',"
         " rate_per_second = 2"
     )
-    assert (await holding(api, run.run_id))["code"] == "gate_rate"
+    assert (await blocker(api, run.run_id))["code"] == "rate_limit"
 
 
-async def test_gate_fifo(api, database, clock):
+async def test_concurrency_key_fifo(api, database, clock):
     line = [(await submit(database, a_submission(fifo="orders", delay=6), key=a_key())).job_id for _ in range(3)]
     await clock.advance(7)
     await staged(database)
 
-    found = await holding(api, line[2])
+    found = await blocker(api, line[2])
 
-    assert (found["code"], found["probable_start_at"]) == ("gate_fifo", None)
-    assert f"run {line[0]}" in found["frees"]
-    assert (await holding(api, line[0]))["code"] == "queue_backlog"
+    assert (found["code"], found["probable_start_at"]) == ("fifo_order", None)
+    assert f"run {line[0]}" in found["resolved_by"]
+    assert (await blocker(api, line[0]))["code"] == "queue_backlog"
 
 
-async def test_gate_rate(api, database, clock):
+async def test_concurrency_key_rate(api, database, clock):
     runs = [
         (await submit(database, a_submission(rate=("provider", 0.5, 1), delay=6), key=a_key())).job_id for _ in range(4)
     ]
     await clock.advance(7)
     await staged(database)
-    waiting = [run_id for run_id in runs if (await holding(api, run_id))["code"] == "gate_rate"]
+    waiting = [run_id for run_id in runs if (await blocker(api, run_id))["code"] == "rate_limit"]
 
-    found = [await holding(api, run_id) for run_id in waiting]
+    found = [await blocker(api, run_id) for run_id in waiting]
 
     assert len(found) >= 2
     assert all(one["probable_start_at"] is not None for one in found)
@@ -129,19 +129,19 @@ async def test_queue_paused(api, database):
     run_id = await a_ready_run(database)
     await api.post("/v1/queues/default/pause", json={"reason": "broken"})
 
-    found = await holding(api, run_id)
+    found = await blocker(api, run_id)
 
-    assert (found["code"], found["frees"]) == ("queue_paused", "`duly resume --queue default --tenant 1`")
+    assert (found["code"], found["resolved_by"]) == ("queue_paused", "`duly resume --queue default --tenant 1`")
 
 
 async def test_no_worker_for_queue_and_no_worker_has_handler(api, database):
     run_id = await a_run(api, queue="mail")
-    assert (await holding(api, run_id))["code"] == "no_worker_for_queue"
+    assert (await blocker(api, run_id))["code"] == "no_worker_for_queue"
     await a_worker(database, queues=["mail"], handlers=["other"])
 
-    found = await holding(api, run_id)
+    found = await blocker(api, run_id)
 
-    assert (found["code"], found["probable_start_at"]) == ("no_worker_has_handler", None)
+    assert (found["code"], found["probable_start_at"]) == ("unroutable", None)
 
 
 async def test_queue_backlog(api, database, clock):
@@ -155,7 +155,7 @@ async def test_queue_backlog(api, database, clock):
     run_id = await a_ready_run(database)
     await clock.advance(1)
 
-    found = await holding(api, run_id)
+    found = await blocker(api, run_id)
 
     assert (found["code"], found["probable_start_at"]) == ("queue_backlog", at(11)), "five of half a run a second"
     assert "with 4 before it" in found["text"]
@@ -163,7 +163,7 @@ async def test_queue_backlog(api, database, clock):
 
 
 async def test_retry_backoff(api, database):
-    found = await holding(api, await a_retrying_run(database, after=60))
+    found = await blocker(api, await a_retrying_run(database, after=60))
 
     assert (found["code"], found["probable_start_at"]) == ("retry_backoff", at(60))
 
@@ -178,7 +178,7 @@ async def test_calendar(api):
         }
     )
 
-    found = await holding(api, job["job_id"], "jobs")
+    found = await blocker(api, job["job_id"], "jobs")
 
     assert found["code"] == "calendar"
     assert "closed" in found["text"]
@@ -189,50 +189,50 @@ async def test_shed(api, database, clock):
     job = await an_active_schedule(database, every=3_600, priority=8)
     await a_ready_run(database)
     await clock.advance(90)
-    await note_overloads(database)
+    await record_overloads(database)
 
-    found = await holding(api, job.job_id, "jobs")
+    found = await blocker(api, job.job_id, "jobs")
 
     assert (found["code"], found["probable_start_at"]) == ("shed", None)
     assert "queue default is overloaded" in found["text"]
 
 
 async def test_blocked_parent_of_a_node(api):
-    nodes = {"extract": {"target": A_TARGET}, "load": {"target": A_TARGET, "after": ["extract"]}}
+    nodes = {"extract": {"target": A_TARGET}, "load": {"target": A_TARGET, "depends_on": ["extract"]}}
     made = await api.post("/v1/workflows", json={"name": "nightly", "nodes": nodes})
     shown = (await api.get(f"/v1/workflows/{made.json()['workflow_id']}")).json()
     [load] = [node["run_id"] for node in shown["nodes"] if node["name"] == "load"]
 
-    found = await holding(api, load)
+    found = await blocker(api, load)
 
-    assert (found["code"], found["frees"]) == ("blocked_parent", "the end of extract")
+    assert (found["code"], found["resolved_by"]) == ("dependency", "the end of extract")
     assert "extract" in found["text"]
     assert found["probable_start_at"] is None
 
 
-async def test_blocked_parent_of_a_job_that_follows_others(api, database):
+async def test_blocked_parent_of_a_job_that_depends_on_others(api, database):
     first, second = await a_waiting_run(database), await a_waiting_run(database)
-    child = await a_run(api, after=[str(first), {"job": str(second), "on": "always"}])
+    child = await a_run(api, depends_on=[str(first), {"job": str(second), "on": "always"}])
 
-    found = await holding(api, child)
+    found = await blocker(api, child)
 
-    assert (found["code"], found["probable_start_at"]) == ("blocked_parent", None)
+    assert (found["code"], found["probable_start_at"]) == ("dependency", None)
     assert f"job {first}" in found["text"]
-    assert f"job {second}" in found["frees"]
+    assert f"job {second}" in found["resolved_by"]
 
 
 @pytest.mark.parametrize("outcome", [None, Failed("broken", retryable=False)])
 async def test_nothing_holds_what_is_over(api, database, outcome):
     worker_id, run = await a_leased_run(database)
-    assert await holding(api, run.run_id) is None
+    assert await blocker(api, run.run_id) is None
     await settled(database, worker_id, run, outcome)
 
-    assert await holding(api, run.run_id) is None
+    assert await blocker(api, run.run_id) is None
 
 
 async def test_the_description_names_every_code(api):
-    described = (await api.get("/openapi.json")).json()["components"]["schemas"]["Holding"]["properties"]["code"][
+    described = (await api.get("/openapi.json")).json()["components"]["schemas"]["Blocker"]["properties"]["code"][
         "enum"
     ]
 
-    assert set(described) >= {"not_due", "blocked_parent", "gate_fifo", "shed", "calendar"}
+    assert set(described) >= {"not_due", "dependency", "fifo_order", "shed", "calendar"}

@@ -6,7 +6,7 @@ import pytest
 
 from duly.domain.limits.pause import EVERYTHING
 from duly.domain.runs.outcome import Failed
-from duly.moves.admin.pause import hold
+from duly.moves.admin.pause import pause_scope
 from duly.store.reads import figures
 from tests.api.front import EVERY_HOUR
 from tests.builders import HANDLER, QUEUE, a_dead_run, a_ready_run, a_worker, claimed, settled
@@ -101,8 +101,8 @@ class TestOverview:
 
         assert found["no_worker"]["id"] == "lonely"
         assert "duly worker" in found["no_worker"]["text"]
-        assert "flooded" in found["queue_held"]["text"]
-        assert found["dead_lately"]["count"] == 1
+        assert "flooded" in found["queue_paused"]["text"]
+        assert found["dead_recently"]["count"] == 1
 
     async def test_it_names_handlers_that_no_worker_of_their_queue_knows(self, api, database, clock):
         await a_worker(database, queues=["mail"], handlers=["other"])
@@ -114,17 +114,17 @@ class TestOverview:
 
         found = (await api.get("/v1/overview")).json()
 
-        unknown = [one for one in found["attention"] if one["code"] == "no_handler"]
+        unknown = [one for one in found["attention"] if one["code"] == "unroutable"]
         assert [(one["id"], one["count"], one["severity"]) for one in unknown] == [("send", 2, "bad")]
         assert "No live worker of queue mail has handler send, and 2 runs wait for it" in unknown[0]["text"]
         assert "duly worker module:app --queue mail" in unknown[0]["text"]
         assert {one["name"]: one["ready"] for one in found["queues"]} == {"default": 0, "lonely": 1, "mail": 3}
 
     async def test_all_is_held(self, api, database):
-        await hold(database, EVERYTHING, reason="fire drill", held_by="op")
+        await pause_scope(database, EVERYTHING, reason="fire drill", paused_by="op")
         [first, *_] = (await api.get("/v1/overview")).json()["attention"]
 
-        assert (first["code"], first["severity"]) == ("everything_held", "bad")
+        assert (first["code"], first["severity"]) == ("everything_paused", "bad")
 
     async def test_another_tenant_sees_its_own(self, front, database):
         await a_dead_run(database)
@@ -140,7 +140,7 @@ class TestComing:
         await api.a_job(schedule={"trigger": {"type": "cron", "expr": "*/15 * * * *"}})
         await api.a_job(schedule={"trigger": {"type": "at", "at": (START + timedelta(minutes=7)).isoformat()}})
 
-        found = (await api.get("/v1/coming")).json()
+        found = (await api.get("/v1/upcoming")).json()
 
         counts = [one["fires"] for one in found["minutes"]]
         assert found["is_complete"] is True
@@ -151,7 +151,7 @@ class TestComing:
 
     async def test_another_tenants_fires_are_not_in_it(self, front, api):
         await api.a_job(schedule=EVERY_HOUR)
-        found = (await (await front.stranger()).get("/v1/coming")).json()
+        found = (await (await front.stranger()).get("/v1/upcoming")).json()
 
         assert sum(one["fires"] for one in found["minutes"]) == 0
 

@@ -80,7 +80,7 @@ async def test_one_that_somebody_ended_has_drifted_until_it_is_made_again(api):
     assert (await api.get("/v1/files/shop")).json()["drifted"] == 0
 
 
-async def test_what_the_file_took_away_itself_is_no_drift(api):
+async def test_what_the_file_lasted_away_itself_is_no_drift(api):
     await applied(api)
     await apply(api, {**FILE, "jobs": {"report": REPORT}}, prune=True)
 
@@ -95,7 +95,7 @@ async def test_the_jobs_come_in_pages(api):
     assert [one["name"] for one in await pages(api, "/v1/files/shop/jobs", page_size=2)] == list(jobs)
 
 
-async def test_a_secret_in_a_target_is_not_told(api):
+async def test_a_secret_in_a_target_is_not_reported(api):
     hook = {"type": "webhook", "url": "https://hooks.example/in", "headers": {"Authorization": "Bearer canary-one"}}
     jobs = {"hook": {"target": hook, "schedule": "every day at 3am"}}
     made = await applied(api, jobs=jobs)

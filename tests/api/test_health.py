@@ -9,8 +9,8 @@ from duly.cli.up.api import vitals_of
 from duly.domain.diagnosis.loops import NAMES
 from duly.domain.jobs.job import Recurring
 from duly.domain.limits.pause import Scope
-from duly.moves.admin.overload import note_overloads
-from duly.moves.admin.pause import hold
+from duly.moves.admin.overload import record_overloads
+from duly.moves.admin.pause import pause_scope
 from duly.moves.submit import submit_recurring
 from duly.store.connection.database import Database
 from duly.store.reads import maintenance_tasks
@@ -54,7 +54,7 @@ async def test_a_reaper_that_stands_still_is_not_ready(parts, clock):
     assert await failing(parts) == ["reaper_age_seconds"]
 
 
-async def test_a_loop_that_ends_no_round_is_named_though_the_others_beat(parts):
+async def test_a_loop_that_ends_no_round_is_named_though_the_others_heartbeat(parts):
     parts.vitals.rounds = lambda _: {"carry_out": 75.0, "tell": 0.2, "expire": 60.1, "release": 60.0}
     seen = await readiness(parts.vitals)
 
@@ -81,19 +81,19 @@ async def test_a_backlog_however_old_leaves_it_ready(parts, database, clock, han
 
 
 async def test_what_is_paused_is_named_and_leaves_it_ready(parts, database):
-    await hold(database, Scope(queue="mail"), reason="the provider is down", held_by="a person")
-    await hold(database, Scope(tenant=7), reason="it floods", held_by="a person")
+    await pause_scope(database, Scope(queue="mail"), reason="the provider is down", paused_by="a person")
+    await pause_scope(database, Scope(tenant=7), reason="it floods", paused_by="a person")
 
     assert await failing(parts) == []
     says = {check.name: (check.value, check.says) for check in (await readiness(parts.vitals)).checks}
-    assert says["holds"] == (2, "paused until resumed: queue mail, tenant 7")
+    assert says["pauses"] == (2, "paused until resumed: queue mail, tenant 7")
 
 
 async def test_of_many_pauses_some_are_named_and_the_others_counted(parts, database):
     for tenant in range(1, 24):
-        await hold(database, Scope(tenant), reason="it floods", held_by="a person")
+        await pause_scope(database, Scope(tenant), reason="it floods", paused_by="a person")
 
-    [check] = [check for check in (await readiness(parts.vitals)).checks if check.name == "holds"]
+    [check] = [check for check in (await readiness(parts.vitals)).checks if check.name == "pauses"]
     assert (check.ok, check.value) == (True, 23)
     assert check.says.endswith("tenant 19, tenant 20 and 3 more")
 
@@ -143,7 +143,7 @@ class TestOfAProcessThatOnlyServes:
         await maintenance_tasks.note(database, {"reap": 0})
         return Parts(vitals_of(database), parts.pulse, parts.reaper)
 
-    async def test_it_is_ready_while_the_others_do_their_duties(self, alone):
+    async def test_it_is_ready_while_the_others_do_their_maintenance_tasks(self, alone):
         seen = await readiness(alone.vitals)
 
         assert seen.ready, seen
@@ -181,7 +181,7 @@ class TestOfAProcessThatOnlyServes:
         await maintenance_tasks.note(database, {"carry_out": 61})
         assert await failing(alone) == []
 
-    async def test_what_nobody_has_told_of_is_not_missed(self, alone, database):
+    async def test_what_nobody_has_reported_of_is_not_missed(self, alone, database):
         """As while the schedulers are of the version before."""
         assert await maintenance_tasks.ages(database, NAMES) == {}
         assert await failing(alone) == []
@@ -200,7 +200,7 @@ class TestOfAProcessThatOnlyServes:
         await clock.advance(90)
         assert "staging_lag_seconds" in await failing(alone)
 
-        await note_overloads(database)
+        await record_overloads(database)
 
         assert "staging_lag_seconds" not in await failing(alone)
         assert await staging_lag_seconds(database) == 0

@@ -99,7 +99,7 @@ class TestCreate:
         assert len(made["next_fires"]) == 3
         assert (made["status"], made["name"], made["run_id"]) == ("active", "nightly / report", None)
 
-    async def test_what_was_asked_for_is_what_is_read(self, api):
+    async def test_what_was_requested_for_is_what_is_read(self, api):
         job = await read(api, (await api.post("/v1/jobs", json=EVERYTHING)).json())
 
         assert {key: job[key] for key in EVERYTHING} == EVERYTHING
@@ -228,7 +228,7 @@ class TestRead:
         answer = (await api.get(f"/v1/jobs/{made['job_id']}/explain")).json()
 
         assert (answer["kind"], answer["id"]) == ("run", made["job_id"])
-        assert [reason["code"] for reason in answer["reasons"]] == ["no_worker_has_handler", "queue_backlog"]
+        assert [reason["code"] for reason in answer["reasons"]] == ["unroutable", "queue_backlog"]
 
 
 class TestList:

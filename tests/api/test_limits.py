@@ -13,15 +13,15 @@ async def test_a_limit_is_set_shown_kept_to_and_removed(api, database):
     for _ in range(3):
         await a_run(api, queue="mail")
 
-    made = await put(api, queue="mail", places=2)
+    made = await put(api, queue="mail", slots=2)
     _, runs = await take(database, "mail")
 
-    assert (made.status_code, made.json()["places"], made.json()["running"]) == (200, 2, 0)
+    assert (made.status_code, made.json()["slots"], made.json()["running"]) == (200, 2, 0)
     assert len(runs) == 2
     [shown] = (await api.get("/v1/limits")).json()["items"]
-    assert (shown["tenant"], shown["queue"], shown["places"], shown["running"]) == (None, "mail", 2, 2)
+    assert (shown["tenant"], shown["queue"], shown["slots"], shown["running"]) == (None, "mail", 2, 2)
     assert shown["set_by"].startswith("the operator, key ")
-    assert (await put(api, queue="mail", places=5)).json()["places"] == 5
+    assert (await put(api, queue="mail", slots=5)).json()["slots"] == 5
     assert (await api.delete("/v1/limits?queue=mail")).status_code == 204
     assert (await api.get("/v1/limits")).json()["items"] == []
     again = await api.delete("/v1/limits?queue=mail")
@@ -29,52 +29,52 @@ async def test_a_limit_is_set_shown_kept_to_and_removed(api, database):
 
 
 async def test_everything_has_a_limit_too(api):
-    assert (await put(api, all=True, places=7)).json()["tenant"] is None
+    assert (await put(api, all=True, slots=7)).json()["tenant"] is None
     assert (await api.delete("/v1/limits?all=true")).status_code == 204
 
 
 async def test_what_cannot_be_meant_is_refused(api):
     for body in ({}, {"all": True, "queue": "mail"}):
-        refused = await put(api, places=1, **body)
+        refused = await put(api, slots=1, **body)
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")
-    assert (await put(api, queue="mail", places=0)).status_code == 422
-    assert (await put(api, tenant=999_999, places=1)).status_code == 404
+    assert (await put(api, queue="mail", slots=0)).status_code == 422
+    assert (await put(api, tenant=999_999, slots=1)).status_code == 404
 
 
 async def test_a_tenants_admin_limits_its_share_of_a_queue_and_nothing_else(front, api):
     stranger = await front.stranger()
 
-    mine = await put(stranger, queue="mail", places=1)
+    mine = await put(stranger, queue="mail", slots=1)
 
     assert (mine.json()["tenant"], mine.json()["queue"]) == (stranger.tenant, "mail")
     for wide in ({"all": True}, {"tenant": stranger.tenant}, {"queue": "mail", "tenant": 1}):
-        refused = await put(stranger, places=9, **wide)
+        refused = await put(stranger, slots=9, **wide)
         assert (refused.status_code, refused.json()["code"]) == (403, "forbidden"), wide
-    await put(api, tenant=1, places=3)
+    await put(api, tenant=1, slots=3)
     assert [one["tenant"] for one in (await stranger.get("/v1/limits")).json()["items"]] == [stranger.tenant]
     assert (await stranger.delete("/v1/limits?queue=mail")).status_code == 204
 
 
 async def test_a_limit_that_the_operator_has_set_on_a_tenants_share_stays(front, api):
     stranger = await front.stranger()
-    await put(stranger, queue="mail", places=50)
-    await put(api, queue="mail", tenant=stranger.tenant, places=5)
+    await put(stranger, queue="mail", slots=50)
+    await put(api, queue="mail", tenant=stranger.tenant, slots=5)
 
-    higher, lower = [await put(stranger, queue="mail", places=places) for places in (50, 1)]
+    higher, lower = [await put(stranger, queue="mail", slots=slots) for slots in (50, 1)]
     removed = await stranger.delete("/v1/limits?queue=mail")
 
     for refused in (higher, lower, removed):
         assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
         assert "has a limit of 5, set by the operator, key" in refused.json()["detail"]
     [told] = (await stranger.get("/v1/limits")).json()["items"]
-    assert told["places"] == 5
+    assert told["slots"] == 5
     assert told["set_by"].startswith("the operator, key ")
-    assert (await put(api, queue="mail", tenant=stranger.tenant, places=7)).json()["places"] == 7
+    assert (await put(api, queue="mail", tenant=stranger.tenant, slots=7)).json()["slots"] == 7
     assert (await api.delete(f"/v1/limits?queue=mail&tenant={stranger.tenant}")).status_code == 204
-    assert (await put(stranger, queue="mail", places=50)).json()["places"] == 50
+    assert (await put(stranger, queue="mail", slots=50)).json()["slots"] == 50
 
 
-async def test_a_tenants_quota_of_running_is_that_limit_and_its_weight_is_told_beside_it(front, api):
+async def test_a_tenants_quota_of_running_is_that_limit_and_its_weight_is_reported_next_to_it(front, api):
     stranger = await front.stranger()
     path = f"/v1/tenants/{stranger.tenant}"
 
@@ -82,7 +82,7 @@ async def test_a_tenants_quota_of_running_is_that_limit_and_its_weight_is_told_b
 
     assert {"running_max": 4, "weight": 3}.items() <= changed.json()["limits"].items()
     [shown] = (await stranger.get("/v1/limits")).json()["items"]
-    assert (shown["tenant"], shown["queue"], shown["places"]) == (stranger.tenant, None, 4)
+    assert (shown["tenant"], shown["queue"], shown["slots"]) == (stranger.tenant, None, 4)
     for wrong in ({"weight": 0}, {"weight": 1_001}, {"running_max": 0}):
         assert (await api.ask("PATCH", path, json={"limits": wrong})).status_code == 422
     freed = await api.ask("PATCH", path, json={"limits": {}})
@@ -94,7 +94,7 @@ async def test_a_worker_over_http_keeps_to_it(api):
     remote = await a_remote(api, slots=10)
     for _ in range(4):
         await a_job_due_now(api)
-    await put(api, tenant=1, places=1)
+    await put(api, tenant=1, slots=1)
 
     [first] = await remote.claim(limit=5)
     assert await remote.claim(limit=5) == []
@@ -105,7 +105,7 @@ async def test_a_worker_over_http_keeps_to_it(api):
 async def test_a_worker_over_http_does_not_ask_in_vain_while_every_place_is_taken(api, database):
     remote = await a_remote(api, slots=10)
     await a_job_due_now(api)
-    await put(api, tenant=1, queue="default", places=1)
+    await put(api, tenant=1, queue="default", slots=1)
     [first] = await remote.claim()
     await a_job_due_now(api)
 

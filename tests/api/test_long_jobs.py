@@ -103,12 +103,12 @@ class TestFollowing:
                 await a_line(database, run.run_id, number, attempt=attempt)
         path = f"/v1/runs/{run_id}/logs"
 
-        places = [
+        slots = [
             [place for place, *_ in events_in((await api.get(path, headers=EVENTS | {"Last-Event-ID": last})).text)]
             for last in ("0/0", "1/2", "2/2")
         ]
 
-        assert places == [["1/1", "1/2", "2/1", "2/2", ""], ["2/1", "2/2", ""], [""]]
+        assert slots == [["1/1", "1/2", "2/1", "2/2", ""], ["2/1", "2/2", ""], [""]]
 
     async def test_lines_come_while_the_run_is_under_way(self, front, api, database):
         run_id = UUID(await a_run(api))
@@ -118,22 +118,24 @@ class TestFollowing:
             return True
 
         open_session = lambda: front.door._sessions.open(1)  # noqa: E731 - as the door hands it out
-        followed = front.door.services.hub.logs.follow(
+        dependency = front.door.services.hub.logs.follow(
             front.door.services.open_requests.take(LOGS, ANYBODY.key), run_id, (0, -1), open_session, always
         )
-        assert await anext(followed) == b"retry: 1000\n\n"
-        coming = asyncio.ensure_future(anext(followed))
+        assert await anext(dependency) == b"retry: 1000\n\n"
+        upcoming = asyncio.ensure_future(anext(dependency))
         await asyncio.sleep(0.05)
-        assert not coming.done()
+        assert not upcoming.done()
         await a_line(database, run_id, 1)
-        assert events_in((await coming).decode())[0][:2] == ("1/1", "line")
-        coming = asyncio.ensure_future(anext(followed))
+        assert events_in((await upcoming).decode())[0][:2] == ("1/1", "line")
+        upcoming = asyncio.ensure_future(anext(dependency))
         await settled(database, worker_id, run)
-        assert events_in((await coming).decode()) == [("", "end", {"state": "succeeded"})]
+        assert events_in((await upcoming).decode()) == [("", "end", {"state": "succeeded"})]
         with pytest.raises(StopAsyncIteration):
-            await anext(followed)
+            await anext(dependency)
 
-    async def test_a_silent_log_beats_and_a_key_that_was_taken_back_hears_no_more(self, front, api, database, clock):
+    async def test_a_silent_log_heartbeats_and_a_key_that_was_taken_back_hears_no_more(
+        self, front, api, database, clock
+    ):
         run_id = UUID(await a_run(api))
         may_listen = True
 
@@ -141,17 +143,17 @@ class TestFollowing:
             return may_listen
 
         open_session = lambda: front.door._sessions.open(1)  # noqa: E731 - as above
-        followed = front.door.services.hub.logs.follow(
+        dependency = front.door.services.hub.logs.follow(
             front.door.services.open_requests.take(LOGS, ANYBODY.key), run_id, (0, -1), open_session, is_admitted
         )
-        await anext(followed)
-        coming = asyncio.ensure_future(anext(followed))
+        await anext(dependency)
+        upcoming = asyncio.ensure_future(anext(dependency))
         await asyncio.sleep(0.02)
         await clock.advance(log_streams.HEARTBEAT_SECONDS)
-        assert await coming == b": alive\n\n"
+        assert await upcoming == b": alive\n\n"
         may_listen = False
         with pytest.raises(StopAsyncIteration):
-            await anext(followed)
+            await anext(dependency)
 
     async def test_only_so_many_follow_at_once_and_one_that_ends_makes_room(self, front, api, database, monkeypatch):
         monkeypatch.setattr("duly.api.routes.runs.LOGS", msgspec.structs.replace(LOGS, of_tenant_max=1))
@@ -289,7 +291,7 @@ class TestSubtasks:
 
         assert (await api.get(f"/v1/runs/{child}")).json()["state"] == "cancelled"
 
-    async def test_one_that_is_held_ahead_is_asked_back(self, api, database):
+    async def test_one_that_is_held_ahead_is_requested_back(self, api, database):
         parent = await a_run(api)
         worker_id, _ = await take(database)
         soon = {"trigger": {"type": "at", "at": "2026-11-02T09:00:03Z"}}

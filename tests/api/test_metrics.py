@@ -10,7 +10,7 @@ from duly.clock import host_now
 from duly.domain.limits.pause import EVERYTHING, Scope
 from duly.domain.runs.outcome import Failed
 from duly.log import Log
-from duly.moves.admin.pause import hold, lift
+from duly.moves.admin.pause import pause_scope, resume_scope
 from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.connection.local import this_host
@@ -79,7 +79,7 @@ async def test_a_transaction_that_rolls_back_is_not_counted(own_database):
 async def test_a_partition_made_later_is_read_from_its_beginning(own_database):
     tail = Tail(own_database)
     await tail.look()
-    await history.make_partitions(own_database, 4)
+    await history.create_partitions(own_database, 4)
     await insert(own_database, 4, at=START + timedelta(days=1))
 
     assert await counted(tail) == 4
@@ -124,7 +124,7 @@ async def test_what_has_waited_for_a_place_is_counted_and_not_late(own_database,
     metrics = Metrics(parts_of(own_database).vitals, Log("metrics"))
     await metrics.look()
     for _ in range(2):
-        await a_ready_run(own_database, gate=("customer-7", 1))
+        await a_ready_run(own_database, concurrency=("customer-7", 1))
     await staged(own_database)
     for _ in range(2):
         worker_id = await a_worker(own_database)
@@ -159,19 +159,19 @@ async def test_queues_show_their_depth_and_age_and_do_not_vanish_when_empty(part
 
 async def test_pauses_are_counted_by_what_they_cover_without_naming_anybody(metrics, database):
     for scope in (EVERYTHING, Scope(queue="mail"), Scope(7), Scope(8), Scope(8, "mail")):
-        await hold(database, scope, reason="stop", held_by="a person")
+        await pause_scope(database, scope, reason="stop", paused_by="a person")
 
     text = (await metrics.scrape(""))[0].decode()
-    lines = [line for line in text.splitlines() if line.startswith("duly_holds{")]
+    lines = [line for line in text.splitlines() if line.startswith("duly_pauses{")]
     assert lines == [
-        'duly_holds{scope="everything"} 1.0',
-        'duly_holds{scope="queue"} 1.0',
-        'duly_holds{scope="tenant"} 2.0',
-        'duly_holds{scope="queue_of_tenant"} 1.0',
+        'duly_pauses{scope="everything"} 1.0',
+        'duly_pauses{scope="queue"} 1.0',
+        'duly_pauses{scope="tenant"} 2.0',
+        'duly_pauses{scope="queue_of_tenant"} 1.0',
     ]
 
-    await lift(database, EVERYTHING)
-    assert 'duly_holds{scope="everything"} 0.0' in (await metrics.scrape(""))[0].decode()
+    await resume_scope(database, EVERYTHING)
+    assert 'duly_pauses{scope="everything"} 0.0' in (await metrics.scrape(""))[0].decode()
 
 
 async def test_a_database_that_is_gone_leaves_the_last_figures(database_url):

@@ -123,13 +123,13 @@ async def test_one_that_gives_up_its_concurrency_key_lets_the_next_in(api, datab
     assert await history.verify(database) == []
 
 
-async def test_one_that_follows_another_still_does(api, database):
+async def test_one_that_depends_on_another_still_does(api, database):
     first = await a_shot(api)
-    second = await a_shot(api, after=[first])
+    second = await a_shot(api, depends_on=[first])
 
     answer = await api.patch(f"/v1/jobs/{second}", {"payload": {"n": 2}}, headers=ANY)
 
-    assert answer.json()["after"] == [{"job": first, "on": "success"}]
+    assert answer.json()["depends_on"] == [{"job": first, "on": "success"}]
     [run] = await work(database)
     assert str(run.run_id) == first
     [run] = await work(database)

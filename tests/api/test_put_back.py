@@ -14,7 +14,7 @@ TARGETS: list[dict[str, Any]] = [
      "method": "PUT", "final": [410], "callback_within": "PT1H"},
     {"type": "command", "argv": ["/usr/bin/rsync", "a"], "environment": {"API_TOKEN": "x"}, "ok": [0, 3]},
     {"type": "container", "image": "busybox", "argv": ["true"], "network": True},
-    {"type": "workflow", "nodes": {"a": {"target": A_TARGET}, "b": {"target": A_TARGET, "after": ["a"]}}},
+    {"type": "workflow", "nodes": {"a": {"target": A_TARGET}, "b": {"target": A_TARGET, "depends_on": ["a"]}}},
     {"type": "workflow", "nodes": {"a": {"target": A_TARGET, "timeout": 5},
      "b": {"target": {"type": "webhook", "url": "https://example.com/"}}, "c": {"target": A_TARGET, "retry": {}}}},
 ]  # fmt: skip
@@ -23,7 +23,7 @@ MORE: list[dict[str, Any]] = [
     {"timeout": "PT90S"},
     {"retry": {"max_attempts": 2}},
     {"tags": ["b", "a"]},
-    {"on_done": {"url": "https://example.com/done"}, "on_dead": {"job": "other"}},
+    {"on_end": {"url": "https://example.com/done"}, "on_failure": {"job": "other"}},
     {"expires_after": "PT30M", "rate_limit": {"key": "bank", "limit": 10}},
     {"concurrency": {"key": "one", "limit": 1, "order": "fifo"}},
     {"schedule": None, "on_event": {"type": "paid"}},
@@ -69,7 +69,7 @@ class TestPutBack:
             {"trigger": {"type": "cron", "expr": "H * * * *"}, "max_runs": 5},
         ],
     )
-    async def test_what_is_relative_or_told_in_more_words(self, api, clock, schedule):
+    async def test_what_is_relative_or_reported_in_more_words(self, api, clock, schedule):
         made = await api.a_job(name="odd", schedule=schedule)
         await clock.advance(timedelta(seconds=100))
 

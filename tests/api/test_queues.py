@@ -20,7 +20,7 @@ async def test_depth_age_and_workers_are_seen(api, database, clock):
     await a_run(api, queue="mail")
     await clock.advance(30)
     await a_run(api, queue="mail")
-    assert {"ready": 2, "workers": 0, "slots": 0, "is_held": False}.items() <= (await queue(api, "mail")).items()
+    assert {"ready": 2, "workers": 0, "slots": 0, "is_paused": False}.items() <= (await queue(api, "mail")).items()
 
     await take(database, "mail")
 
@@ -43,9 +43,9 @@ async def test_a_tenant_pauses_its_own_share_and_nobody_elses(front, api, databa
     again = await stranger.post("/v1/queues/mail/pause", json={"reason": "another"})
 
     assert (paused.status_code, paused.json()["status"], again.json()["status"]) == (200, "paused", "already")
-    [held] = again.json()["standing"]
+    [held] = again.json()["remaining"]
     assert (held["tenant"], held["queue"], held["reason"]) == (stranger.tenant, "mail", "broken")
-    assert ((await queue(api, "mail"))["is_held"], (await queue(stranger, "mail"))["is_held"]) == (False, True)
+    assert ((await queue(api, "mail"))["is_paused"], (await queue(stranger, "mail"))["is_paused"]) == (False, True)
     _, runs = await take(database, "mail")
     assert {run.tenant for run in runs} == {api.tenant}
     assert (await stranger.post("/v1/queues/mail/resume", json={})).json()["status"] == "resumed"
@@ -57,8 +57,8 @@ async def test_a_tenant_pauses_its_own_share_and_nobody_elses(front, api, databa
 async def test_the_name_of_a_queue_may_contain_what_divides_a_path(api):
     for name, sent in {"eu/mail": "eu%2Fmail", "a/pause": "a%2Fpause", "é %": "%C3%A9%20%25"}.items():
         paused = await api.post(f"/v1/queues/{sent}/pause", json={})
-        assert (paused.status_code, [one["queue"] for one in paused.json()["standing"]]) == (200, [name])
-        assert (await queue(api, name))["is_held"]
+        assert (paused.status_code, [one["queue"] for one in paused.json()["remaining"]]) == (200, [name])
+        assert (await queue(api, name))["is_paused"]
         assert (await api.post(f"/v1/queues/{sent}/resume", json={})).json()["status"] == "resumed"
 
     assert (await api.post("/v1/queues/mail/stop", json={})).status_code == 404
@@ -77,7 +77,7 @@ async def test_a_queue_of_everyone_is_for_the_operator(front, api, database):
 
     _, runs = await take(database, "mail")
     assert runs == []
-    [seen] = (await stranger.get("/v1/holds")).json()["items"]
+    [seen] = (await stranger.get("/v1/pauses")).json()["items"]
     assert (seen["tenant"], seen["queue"]) == (None, "mail")
 
 
@@ -100,9 +100,9 @@ async def test_an_admin_of_a_tenant_stops_that_tenant(front, api, database):
     for body in ({"all": True}, {"tenant": 1}, {"tenant": 1, "queue": "mail"}):
         assert (await stranger.post("/v1/pause", json=body)).status_code == 403, body
     paused = await stranger.post("/v1/pause", json={"tenant": stranger.tenant})
-    assert paused.json()["standing"][0]["tenant"] == stranger.tenant
+    assert paused.json()["remaining"][0]["tenant"] == stranger.tenant
 
-    assert (await api.get("/v1/holds")).json()["items"], "the operator sees all"
+    assert (await api.get("/v1/pauses")).json()["items"], "the operator sees all"
     assert (await (await front.caller("jobs:write")).post("/v1/pause", json={"all": True})).status_code == 403
     assert (await api.post("/v1/resume", json={"tenant": stranger.tenant})).json()["status"] == "resumed"
 
@@ -111,7 +111,7 @@ async def test_holds_of_one_tenant_are_not_seen_by_another(front, api):
     stranger = await front.stranger()
     await api.post("/v1/queues/secret/pause", json={})
 
-    assert (await stranger.get("/v1/holds")).json()["items"] == []
+    assert (await stranger.get("/v1/pauses")).json()["items"] == []
     assert "secret" not in (await stranger.get("/v1/queues")).text
 
 
@@ -160,7 +160,7 @@ async def test_what_makes_no_sense_is_refused(api):
             assert (await api.post("/v1/resume", json=lift)).status_code == 422, body
     for name in ("a%0Ab", "x" * 201):
         assert (await api.post(f"/v1/queues/{name}/pause", json={})).status_code == 422
-    assert (await api.get("/v1/holds")).json()["items"] == []
+    assert (await api.get("/v1/pauses")).json()["items"] == []
 
 
 async def worker_of(api, worker_id) -> Any:
@@ -169,13 +169,13 @@ async def worker_of(api, worker_id) -> Any:
 
 
 class TestWorkers:
-    async def test_what_each_holds_is_told(self, api, database):
+    async def test_what_each_holds_is_reported(self, api, database):
         worker_id, run = await a_leased_run(database)
 
         worker = await worker_of(api, worker_id)
         held = (await api.get(f"/v1/workers/{worker_id}/runs")).json()
 
-        assert (worker["held"], worker["is_draining"]) == (1, False)
+        assert (worker["held_runs"], worker["is_draining"]) == (1, False)
         assert [one["run_id"] for one in held["items"]] == [str(run.run_id)]
         assert held["is_complete"] is True
 
@@ -195,7 +195,7 @@ class TestWorkers:
         worker_id = await a_worker(database, queues=["mail"])
 
         drained = await api.post(f"/v1/workers/{worker_id}/drain")
-        assert drained.json() == {"worker_id": str(worker_id), "is_draining": True, "held": 0}
+        assert drained.json() == {"worker_id": str(worker_id), "is_draining": True, "held_runs": 0}
         assert (await runs.look(database, worker_id)).is_draining
         assert (await worker_of(api, worker_id))["is_draining"] is True
         assert [one["name"] for one in (await api.get("/v1/queues")).json()["items"] if one["name"] == "mail"] == []
@@ -229,7 +229,7 @@ async def test_the_operator_sees_what_waits_of_everyone_and_a_tenant_its_own_alo
     refused = await stranger.get("/v1/queues", params={"everyone": "true"})
 
     assert seen["ready"] == 1
-    assert [(one["tenant"], one["reason"]) for one in seen["holds"]] == [(stranger.tenant, "broken")]
-    assert seen["unknown_handlers"] == [{"handler": A_TARGET["handler"], "runs": 1}]
+    assert [(one["tenant"], one["reason"]) for one in seen["pauses"]] == [(stranger.tenant, "broken")]
+    assert seen["unroutable"] == [{"handler": A_TARGET["handler"], "runs": 1}]
     assert "mail" not in [one["name"] for one in (await api.get("/v1/queues")).json()["items"]]
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")

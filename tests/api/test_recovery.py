@@ -43,10 +43,10 @@ async def test_the_plan_says_what_was_missed_and_what_each_policy_makes_of_it(da
 
     plan = (await api.get("/v1/recovery")).json()
 
-    assert (plan["recovery"]["state"], plan["recovery"]["schedules_held"]) == ("open", 3)
+    assert (plan["recovery"]["state"], plan["recovery"]["schedules_waiting"]) == ("open", 3)
     assert plan["recovery"]["down_since"] == START.isoformat().replace("+00:00", "Z")
     assert {
-        item["name"]: (item["policy"], item["missed"], item["runs"], item["is_held"]) for item in plan["items"]
+        item["name"]: (item["policy"], item["missed"], item["runs"], item["is_waiting"]) for item in plan["items"]
     } == {
         "skip": ("skip", 180, 0, True),
         "fire_once": ("fire_once", 180, 1, True),
@@ -69,7 +69,7 @@ async def test_it_is_approved_with_choices_and_watched_to_its_end(database, cloc
     assert approved["recovery"]["decided_by"].startswith("key ")
     await _step(scheduler, clock, 12)
     ended = (await api.get("/v1/recovery")).json()
-    assert (ended["recovery"]["state"], ended["recovery"]["made"], ended["items"]) == ("done", 1, [])
+    assert (ended["recovery"]["state"], ended["recovery"]["created"], ended["items"]) == ("done", 1, [])
     assert await occurrences(database) == [START + 3 * HOUR]
     again = await api.post("/v1/recovery/approve", json={})
     assert (again.status_code, again.json()["code"]) == (409, "conflict")

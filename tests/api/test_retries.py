@@ -15,9 +15,9 @@ POLICY = {
     "jitter": "equal",
     "max_age": "P1D",
     "rules": [
-        {"error": "*Timeout", "then": "retry", "delay": "PT5M"},
-        {"status": "4xx", "then": "bury"},
-        {"exit": 75, "then": "snooze", "delay": 30},
+        {"error": "*Timeout", "action": "retry", "delay": "PT5M"},
+        {"status": "4xx", "action": "dead"},
+        {"exit": 75, "action": "snooze", "delay": 30},
     ],
 }
 TOLD = {
@@ -29,14 +29,14 @@ TOLD = {
     "delays": ["PT1S", "PT1M", "PT1H"],
     "max_age": "PT24H",
     "rules": [
-        {"then": "retry", "error": "*Timeout", "delay": "PT5M"},
-        {"then": "bury", "status": "4xx"},
-        {"then": "snooze", "exit": 75, "delay": "PT30S"},
+        {"action": "retry", "error": "*Timeout", "delay": "PT5M"},
+        {"action": "dead", "status": "4xx"},
+        {"action": "snooze", "exit": 75, "delay": "PT30S"},
     ],
 }
 
 
-async def test_a_policy_is_told_back_whole_and_can_be_put_as_it_is(api):
+async def test_a_policy_is_reported_back_whole_and_can_be_put_as_it_is(api):
     made = await api.post(
         "/v1/jobs", json={"target": A_TARGET, "schedule": EVERY_HOUR, "retry": POLICY, "expires_after": "PT30M"}
     )
@@ -67,9 +67,9 @@ async def test_a_one_shot_tells_when_it_expires(api, clock):
     [
         ({"retry": {"policy": "list"}}, "retry policy list needs its delays"),
         ({"retry": {"delays": [1]}}, "policy list"),
-        ({"retry": {"rules": [{"then": "bury"}]}}, "retry rule 1 needs exactly one of"),
-        ({"retry": {"rules": [{"then": "snooze", "status": 503}]}}, "snooze without delay"),
-        ({"retry": {"rules": [{"then": "bury", "status": "9xx"}]}}, "status '9xx' is none"),
+        ({"retry": {"rules": [{"action": "dead"}]}}, "retry rule 1 needs exactly one of"),
+        ({"retry": {"rules": [{"action": "snooze", "status": 503}]}}, "snooze without delay"),
+        ({"retry": {"rules": [{"action": "dead", "status": "9xx"}]}}, "status '9xx' is none"),
         ({"retry": {"max_age": 0}}, "max_age 0.0 must be more than 0"),
         ({"expires_after": 0}, "expires_after 0.0 must be more than 0"),
         ({"schedule": EVERY_HOUR, "expires_at": "2030-01-01T00:00:00Z"}, "use expires_after"),
@@ -108,7 +108,7 @@ class TestWorkersOverHttp:
     )
     async def test_rules_know_an_error_by_its_type_and_its_bases(self, api, database, error, state):
         remote = await a_remote(api)
-        retry = {"rules": [{"error": "OutOfStock", "then": "bury"}]}
+        retry = {"rules": [{"error": "OutOfStock", "action": "dead"}]}
         run_id = await a_job_due_now(api, retry=retry)
         [run] = await remote.claim()
 

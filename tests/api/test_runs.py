@@ -114,7 +114,7 @@ async def test_no_worker_is_named_by_an_explanation(api, database):
 
     waiting = await a_run(api, target={"type": "function", "handler": "nobody:knows"})
     reasons = (await api.get(f"/v1/runs/{waiting}/explain")).json()["reasons"]
-    [missing] = [reason for reason in reasons if reason["code"] == "no_worker_has_handler"]
+    [missing] = [reason for reason in reasons if reason["code"] == "unroutable"]
     assert missing["facts"]["known"] == []
 
 
@@ -146,7 +146,7 @@ async def test_what_is_paused_is_a_reason(api):
     assert "the building is on fire" in reasons[0]["text"]
 
 
-async def test_attempts_and_their_results_are_told(api, database, clock):
+async def test_attempts_and_their_results_are_reported(api, database, clock):
     run_id = await a_run(api)
     [first] = await work(database, Failed("broken", retry_after=timedelta()))
     [second] = await work(database, Succeeded('{"sum": 3}'))
@@ -273,7 +273,7 @@ async def test_an_ended_run_tells_what_it_was(api, database):
     assert (after["submitted_by"]["kind"], after["submitted_by"]["action"]) == ("key", "job.created")
 
 
-async def test_the_secrets_of_an_ended_run_are_masked_and_its_address_is_told(api, database):
+async def test_the_secrets_of_an_ended_run_are_masked_and_its_address_is_reported(api, database):
     target = {"type": "webhook", "url": "https://x.example/hook?k=1", "headers": {"Authorization": "Bearer s3cret"}}
     run_id = await a_run(api, target=target)
     assert (await api.post(f"/v1/runs/{run_id}/cancel")).json()["status"] == "cancelled"
@@ -300,7 +300,7 @@ async def test_a_triggered_run_keeps_its_own_payload_the_version_and_who_trigger
     assert run["submitted_by"]["action"] == "job.triggered"
 
 
-async def test_a_payload_that_is_no_longer_kept_is_told_as_such(api, database):
+async def test_a_payload_that_is_no_longer_kept_is_reported_as_such(api, database):
     await history.limit_payloads(database, 1)
     run_id = await a_run(api, payload={"customer": 7})
     await work(database)

@@ -2,7 +2,7 @@
 
 import json
 
-from duly.moves.admin.overload import note_overloads
+from duly.moves.admin.overload import record_overloads
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_queues import queue
 from tests.builders import a_ready_run, staged
@@ -12,10 +12,10 @@ async def overload(database, clock, name: str = "default", seconds: float = 90) 
     """Let a queue be overloaded, and let the API have heard of nothing yet."""
     await a_ready_run(database, queue=name)
     await clock.advance(seconds)
-    await note_overloads(database)
+    await record_overloads(database)
 
 
-async def test_work_of_low_priority_is_refused_and_told_when_to_come_back(api, database, clock):
+async def test_work_of_low_priority_is_refused_and_reported_when_to_come_back(api, database, clock):
     await overload(database, clock, "mail")
 
     refused = await api.post("/v1/jobs", json={"target": A_TARGET, "queue": "mail", "priority": 7})
@@ -48,14 +48,14 @@ async def test_a_workflow_is_refused_when_all_that_it_begins_with_would_be(api, 
     async def answered(**nodes):
         return await api.post("/v1/workflows", json={"name": "w", "nodes": nodes})
 
-    refused = await answered(a=node(9), b=node(7), z=node(5, after=["a"]))
+    refused = await answered(a=node(9), b=node(7), z=node(5, depends_on=["a"]))
     assert (refused.status_code, refused.json()["code"]) == (429, "shed")
     assert refused.headers["retry-after"] == "60"
     assert "queue mail is overloaded" in refused.json()["detail"]
     for nodes in (
         {"a": node(9), "b": node(5)},
         {"a": node(9), "b": node(9, "other")},
-        {"a": node(9, "other"), "z": node(9, after=["a"])},
+        {"a": node(9, "other"), "z": node(9, depends_on=["a"])},
     ):
         assert (await answered(**nodes)).status_code == 202, nodes
 
@@ -87,7 +87,7 @@ async def test_the_key_of_a_request_that_was_shed_is_free(api, database, clock):
     assert (await api.post("/v1/jobs", json=body, headers=headers)).status_code == 429
     await database.execute("delete from duly.ready")
     await clock.advance(1)
-    await note_overloads(database)
+    await record_overloads(database)
 
     assert (await api.post("/v1/jobs", json=body, headers=headers)).status_code == 202
 
@@ -100,7 +100,7 @@ async def test_a_flood_of_one_tenant_sheds_nothing_of_another(front, api, databa
     for _ in range(3):
         assert (await api.post("/v1/jobs", json=low)).status_code == 202
     await clock.advance(90)
-    await note_overloads(database)
+    await record_overloads(database)
 
     assert (await api.post("/v1/jobs", json=low)).json()["code"] == "shed"
     assert (await other.post("/v1/jobs", json=low)).status_code == 202
@@ -117,7 +117,9 @@ async def test_a_flood_of_one_tenant_sheds_nothing_of_another(front, api, databa
     assert [(await queue(caller, "default"))["is_overloaded"] for caller in (api, other)] == [True, False]
 
 
-async def test_the_database_is_asked_twice_a_second_and_not_for_each_request(front, api, database, clock, monkeypatch):
+async def test_the_database_is_requested_twice_a_second_and_not_for_each_request(
+    front, api, database, clock, monkeypatch
+):
     asked = []
 
     async def standing(_database):
@@ -141,7 +143,7 @@ async def test_it_is_seen_in_queues_and_metrics(front, api, database, clock):
     scraped = (await api.get("/metrics")).text
 
     assert (seen["is_overloaded"], seen["age_limit_seconds"], seen["desired_workers"]) == (True, 60.0, 1)
-    assert len(seen["coming"]) == 15
+    assert len(seen["upcoming"]) == 15
     assert 'duly_queue_overloaded{queue="mail",tenant="1"} 1.0' in scraped
     assert 'duly_queue_overload_age_seconds{queue="mail",tenant="1"} 90.0' in scraped
     assert 'duly_shed_submissions_total{queue="mail",tenant="1"} 1.0' in scraped
@@ -153,12 +155,12 @@ async def test_the_limit_is_changed_by_the_operator_while_it_runs(front, api, da
     told = await api.ask("PUT", "/v1/queues/mail", json={"age_limit": "PT5S"})
     assert (told.status_code, told.json()) == (200, {"name": "mail", "age_limit_seconds": 5.0})
     await clock.advance(6)
-    await note_overloads(database)
+    await record_overloads(database)
     assert (await queue(api, "mail"))["is_overloaded"]
 
     assert (await api.ask("PUT", "/v1/queues/mail", json={"age_limit": None})).json()["age_limit_seconds"] == 60.0
     await clock.advance(1)
-    await note_overloads(database)
+    await record_overloads(database)
 
     assert not (await queue(api, "mail"))["is_overloaded"]
     assert (await api.ask("PUT", "/v1/queues/mail", json={"age_limit": "P2D"})).json()["code"] == "invalid_option"

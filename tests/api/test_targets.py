@@ -45,7 +45,7 @@ async def target_in(database, table, job_id) -> Any:
 
 
 @pytest.mark.parametrize("target", [WEBHOOK, COMMAND, CONTAINER], ids=lambda one: one["type"])
-async def test_a_target_is_kept_whole_and_told_without_its_secrets(api, database, target):
+async def test_a_target_is_kept_whole_and_reported_without_its_secrets(api, database, target):
     made = await api.a_job(target=target, name="nightly")
 
     told = (await read(api, made))["target"]
@@ -67,7 +67,7 @@ async def test_a_target_is_kept_whole_and_told_without_its_secrets(api, database
     assert listed["target"] == {"type": target["type"], "handler": HANDLERS[target["type"]], "url": url}
 
 
-async def test_a_webhook_is_told_with_all_that_holds_for_it(api):
+async def test_a_webhook_is_reported_with_all_that_holds_for_it(api):
     job = await read(api, await api.a_job(target={"type": "webhook", "url": "HTTPS://Receiver.example"}))
 
     assert job["target"] == {
@@ -188,7 +188,7 @@ class TestChanges:
         assert taken.status_code == 200
         assert (await target_in(database, "jobs", job["job_id"])).headers["Authorization"] == "Bearer y"
 
-    async def test_what_a_job_was_is_told_without_its_secrets(self, api):
+    async def test_what_a_job_was_is_reported_without_its_secrets(self, api):
         job = await api.a_job(target=WEBHOOK)
         path = f"/v1/jobs/{job['job_id']}"
         given = {"target": {"headers": {"Authorization": "Bearer y"}}}
@@ -236,7 +236,7 @@ async def test_a_run_that_nobody_may_run_says_what_would_allow_it(api, database)
     for target in (WEBHOOK, COMMAND, CONTAINER):
         made = (await api.post("/v1/jobs", json={"target": target})).json()
         reasons = (await api.get(f"/v1/runs/{made['run_id']}/explain")).json()["reasons"]
-        texts += [reason["text"] for reason in reasons if reason["code"] == "no_worker_has_handler"]
+        texts += [reason["text"] for reason in reasons if reason["code"] == "unroutable"]
 
     webhook, command, container = texts
     assert "offers @webhook; start a worker that sends webhooks: duly worker --webhooks 500" in webhook
@@ -367,7 +367,7 @@ class TestSql:
             )
 
     @pytest.mark.parametrize("target", ['{"type": "robot", "arm": 1}', '{"type": "webhook", "url": 7}', "{}"])
-    async def test_a_target_that_nobody_can_read_is_told_by_its_type_alone(self, api, database, target):
+    async def test_a_target_that_nobody_can_read_is_reported_by_its_type_alone(self, api, database, target):
         options = f'{{"target": {target}, "tags": ["a"]}}'
         run_id = await database.fetchval("select duly.submit('@webhook', options => $1::text::jsonb)", options)
 
@@ -397,8 +397,8 @@ class TestAddressesThatNobodyWouldCall:
             "/v1/jobs": [
                 {"target": {"type": "webhook", "url": url}},
                 {"target": {"type": "webhook", "url": url}, "schedule": EVERY_HOUR},
-                {"target": A_TARGET, "on_done": {"url": url}},
-                {"target": A_TARGET, "on_dead": {"url": url}},
+                {"target": A_TARGET, "on_end": {"url": url}},
+                {"target": A_TARGET, "on_failure": {"url": url}},
             ],
             "/v1/destinations": [{"url": url}],
         }

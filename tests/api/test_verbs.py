@@ -29,7 +29,7 @@ class TestTrigger:
         assert shown["payload"] == {"n": 2}
         assert (await read(api, job))["payload"] == {"n": 1}
 
-    async def test_its_overlap_policy_is_kept_unless_it_is_to_run_beside(self, api, database):
+    async def test_its_overlap_policy_is_kept_unless_it_is_to_run_next_to(self, api, database):
         skips = await api.a_job(schedule={**SCHEDULES["cron"], "overlap": {"policy": "skip"}})
         queues = await api.a_job(schedule={**SCHEDULES["cron"], "overlap": {"policy": "queue"}})
         for job in (skips, queues):
@@ -37,7 +37,7 @@ class TestTrigger:
 
         assert (await do(api, skips, "trigger")).json()["state"] == "skipped_overlap"
         assert (await do(api, queues, "trigger")).json()["state"] == "blocked"
-        assert (await do(api, skips, "trigger", {"beside": True})).json()["state"] == "ready"
+        assert (await do(api, skips, "trigger", {"allow_overlap": True})).json()["state"] == "ready"
 
     async def test_one_key_is_one_run(self, api):
         job = await api.a_job(schedule={**SCHEDULES["cron"], "overlap": {"policy": "allow"}})
@@ -139,7 +139,12 @@ class TestBackfill:
         [first, second] = [one["backfill_id"] for one in made]
 
         status = (await api.get(f"/v1/backfills/{first}")).json()
-        assert (status["state"], status["total"], status["made"], status["job_id"]) == ("active", 5, 0, job["job_id"])
+        assert (status["state"], status["total"], status["created"], status["job_id"]) == (
+            "active",
+            5,
+            0,
+            job["job_id"],
+        )
         listed, token = [], None
         for _ in range(2):
             query = {"job_id": job["job_id"], "page_size": 1} | ({"page_token": token} if token else {})
@@ -158,7 +163,7 @@ class TestBackfill:
         assert (await api.get("/v1/backfills", params={"page_token": "x"})).status_code == 400
 
         stopped = await api.delete(f"/v1/backfills/{first}")
-        assert (stopped.status_code, stopped.json()["taken_back"]) == (200, 0)
+        assert (stopped.status_code, stopped.json()["recalled"]) == (200, 0)
         assert (await api.get(f"/v1/backfills/{first}")).json()["state"] == "cancelled"
         assert (await api.delete(f"/v1/backfills/{first}")).status_code == 404, "nothing is left of it"
 

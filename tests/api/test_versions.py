@@ -30,8 +30,8 @@ async def test_each_version_tells_what_it_was_since_when_and_by_which_request(ap
     third, second, first = (await versions(api, job_id))["items"]
 
     assert [one["version"] for one in (third, second, first)] == [3, 2, 1]
-    assert (first["made_at"], third["replaced_at"]) == (only["made_at"], None)
-    assert (first["replaced_at"], second["replaced_at"]) == (second["made_at"], third["made_at"])
+    assert (first["created_at"], third["replaced_at"]) == (only["created_at"], None)
+    assert (first["replaced_at"], second["replaced_at"]) == (second["created_at"], third["created_at"])
     assert (first["request_id"], second["request_id"], third["request_id"]) == ("first", "second", "second")
     assert (first["payload"], second["payload"]) == (LARGE, {"n": 1})
     assert (first["queue"], second["queue"], first["target"]) == ("default", "mail", A_TARGET)
@@ -40,15 +40,15 @@ async def test_each_version_tells_what_it_was_since_when_and_by_which_request(ap
     assert first["schedule"]["trigger"]["type"] == EVERY_HOUR["trigger"]["type"]
 
 
-async def test_each_version_tells_who_was_told(api):
+async def test_each_version_tells_who_was_reported(api):
     hook = {"url": "https://hooks.example/done"}
-    job_id = (await api.a_job(on_done=hook))["job_id"]
-    await changed(api, job_id, {"on_done": None, "on_dead": {"job": "alert"}})
+    job_id = (await api.a_job(on_end=hook))["job_id"]
+    await changed(api, job_id, {"on_end": None, "on_failure": {"job": "alert"}})
 
     second, first = (await versions(api, job_id))["items"]
 
-    assert (first["on_done"], first["on_dead"]) == (hook, None)
-    assert (second["on_done"], second["on_dead"]) == (None, {"job": "alert"})
+    assert (first["on_end"], first["on_failure"]) == (hook, None)
+    assert (second["on_end"], second["on_failure"]) == (None, {"job": "alert"})
 
 
 async def test_the_last_hundred_are_kept_and_read_page_by_page(api, database):

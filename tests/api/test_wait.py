@@ -110,5 +110,5 @@ async def test_a_schedule_has_no_end_to_wait_for(api):
         ("wait=٣", None),
     ],
 )
-def test_how_long_is_asked(text, seconds):
+def test_how_long_is_requested(text, seconds):
     assert seconds_asked(text) == seconds

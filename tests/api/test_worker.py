@@ -13,7 +13,7 @@ from duly.domain.errors import NotFound
 from duly.domain.limits.pause import Scope
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
-from duly.moves.admin.pause import hold, lift
+from duly.moves.admin.pause import pause_scope, resume_scope
 from duly.moves.reclaim import reclaim
 from duly.store.boxes import runs
 from duly.store.tables import remote_workers, workers
@@ -51,7 +51,7 @@ async def reap(database, clock, seconds: float = LEASE_SECONDS + 1) -> None:
 
 
 class TestRegister:
-    async def test_a_worker_is_told_its_name_and_its_lease(self, api, database):
+    async def test_a_worker_is_reported_its_name_and_its_lease(self, api, database):
         answer = await api.post(
             "/v1/worker/register",
             json={"name": "billing-7", "queues": ["mail", "mail"], "handlers": ["send"], "slots": 3, "lease": "PT30S"},
@@ -239,20 +239,20 @@ class TestClaim:
     async def test_what_is_held_stays_where_it_is(self, api, remote, database):
         await a_job_due_now(api)
         for scope in (Scope(), Scope(queue="default"), Scope(tenant=1), Scope(tenant=1, queue="default")):
-            await hold(database, scope, reason="stop", held_by="test")
+            await pause_scope(database, scope, reason="stop", paused_by="test")
             assert await remote.claim() == []
-            await lift(database, scope)
-        await hold(database, Scope(tenant=2), reason="stop", held_by="test")
-        await hold(database, Scope(queue="other"), reason="stop", held_by="test")
+            await resume_scope(database, scope)
+        await pause_scope(database, Scope(tenant=2), reason="stop", paused_by="test")
+        await pause_scope(database, Scope(queue="other"), reason="stop", paused_by="test")
 
         assert len(await remote.claim()) == 1
 
-    async def test_a_worker_that_nobody_knows_is_told_to_register(self, api):
+    async def test_a_worker_that_nobody_knows_is_reported_to_register(self, api):
         for worker_id in (uuid4(), "me"):
             answer = await api.post(f"/v1/worker/{worker_id}/claim", json={"number": 1})
             assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
-    async def test_a_worker_whose_lease_has_ended_is_told_so(self, api, remote, clock):
+    async def test_a_worker_whose_lease_has_ended_is_reported_so(self, api, remote, clock):
         await a_job_due_now(api)
         await clock.advance(LEASE_SECONDS)
 
@@ -430,7 +430,7 @@ class TestSettle:
 
         assert (await found_run(database, run["run_id"]))["reason"] == "timed out after 30 s"
 
-    async def test_asked_again_after_a_lost_answer_it_answers_the_same(self, api, remote, database):
+    async def test_requested_again_after_a_lost_answer_it_answers_the_same(self, api, remote, database):
         await a_job_due_now(api, retry=RETRY_AT_ONCE)
         [run] = await remote.claim()
 
@@ -487,7 +487,7 @@ class TestSettle:
 
         assert statuses == ["settled", "settled"]
 
-    async def test_what_follows_from_it_is_hinted_at(self, front, api, remote):
+    async def test_what_depends_on_from_it_is_hinted_at(self, front, api, remote):
         await a_job_due_now(api, retry=RETRY_AT_ONCE)
         [run] = await remote.claim()
         front.woken.clear()
@@ -583,7 +583,7 @@ class TestRenew:
     async def test_a_worker_that_was_reaped_is_not_known_any_more(self, api, remote, database, clock):
         await reap(database, clock)
 
-        answer = await remote.ask("renew", held=[], answered=0)
+        answer = await remote.ask("renew", leases=[], answered=0)
 
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
         assert "register" in answer.json()["detail"]
@@ -618,7 +618,7 @@ class TestMeetings:
             assert not reaping.done()
 
         assert await reaping
-        [gone] = await workers.departed(database)
+        [gone] = await workers.expired_workers(database)
         assert [run.run_id for run in (await reclaim(database, gone, Rng(1))).moved] == [lent.run.run_id]
 
     async def test_after_the_reaper_nothing_is_claimed(self, remote, claiming, database):
@@ -762,5 +762,5 @@ class TestOurOwnWorkers:
         assert await ours.settle(held) == "fenced"
         assert (await ours.ask("progress", **held)).status_code == 409
         assert (await ours.ask("claim", number=1)).status_code == 404
-        assert (await ours.ask("renew", held=[], answered=0)).status_code == 404
+        assert (await ours.ask("renew", leases=[], answered=0)).status_code == 404
         assert (await ours.leave()).status_code == 404

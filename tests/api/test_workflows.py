@@ -25,11 +25,16 @@ ETL: dict[str, Any] = {
         "extract": {"target": A_TARGET, "payload": {"day": 1}},
         "load": {
             "target": A_TARGET,
-            "after": ["extract"],
+            "depends_on": ["extract"],
             "payload": {"rows": {"$result": "extract", "path": ["rows"]}},
         },
-        "alarm": {"target": A_TARGET, "after": [{"node": "load", "on": "failure"}], "priority": 1},
-        "tidy": {"target": A_TARGET, "after": [{"node": "load", "on": "always"}], "queue": "mail", "tags": ["late"]},
+        "alarm": {"target": A_TARGET, "depends_on": [{"node": "load", "on": "failure"}], "priority": 1},
+        "tidy": {
+            "target": A_TARGET,
+            "depends_on": [{"node": "load", "on": "always"}],
+            "queue": "mail",
+            "tags": ["late"],
+        },
     },
 }
 
@@ -76,7 +81,7 @@ class TestStart:
             "tidy": "waiting",
         }
 
-    async def test_asked_again_under_its_key_it_is_answered_the_same_and_started_once(self, api):
+    async def test_requested_again_under_its_key_it_is_answered_the_same_and_started_once(self, api):
         first, again = [
             await api.post("/v1/workflows", json=ETL, headers={"Idempotency-Key": "once"}) for _ in range(2)
         ]
@@ -88,9 +93,13 @@ class TestStart:
     @pytest.mark.parametrize(
         ("nodes", "pointer", "words"),
         [
-            ({"a": {"after": ["c"]}, "b": {"after": ["a"]}, "c": {"after": ["b"]}}, "/nodes/a/after", "a → b → c → a"),
-            ({"a": {"after": ["a"]}}, "/nodes/a/after/0", "depends on itself"),
-            ({"a": {}, "b": {"after": ["a", "never"]}}, "/nodes/b/after/1", "'never', which is not a node"),
+            (
+                {"a": {"depends_on": ["c"]}, "b": {"depends_on": ["a"]}, "c": {"depends_on": ["b"]}},
+                "/nodes/a/depends_on",
+                "a → b → c → a",
+            ),
+            ({"a": {"depends_on": ["a"]}}, "/nodes/a/depends_on/0", "depends on itself"),
+            ({"a": {}, "b": {"depends_on": ["a", "never"]}}, "/nodes/b/depends_on/1", "'never', which is not a node"),
             ({"a": {"payload": {"x": {"$result": "b"}}}, "b": {}}, "/nodes/a/payload", "does not depend on"),
             ({"a b": {}}, "/nodes/a b", "is not a name"),
             ({"a": {"queue": "two\nlines"}}, "/nodes/a", "node 'a': queue"),
@@ -126,7 +135,7 @@ class TestLook:
         nodes = {node["name"]: node for node in found["nodes"]}
         assert states(found) == {"extract": "succeeded", "load": "ready", "alarm": "waiting", "tidy": "waiting"}
         assert nodes["extract"]["run_id"] == str(run.run_id)
-        assert nodes["alarm"]["after"] == [{"node": "load", "on": "failure"}]
+        assert nodes["alarm"]["depends_on"] == [{"node": "load", "on": "failure"}]
         assert nodes["tidy"]["queue"] == "mail"
         assert nodes["extract"]["ended_at"] is not None
         assert (found["tags"], found["ended_at"], found["run_id"]) == (["money"], None, None)
@@ -278,7 +287,7 @@ class TestVerbs:
 
         assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
 
-    async def test_a_node_that_failed_is_replayed_with_what_follows(self, api, database):
+    async def test_a_node_that_failed_is_replayed_with_what_depends_on(self, api, database):
         made = await started(api)
         path = f"/v1/workflows/{made['workflow_id']}"
         await work(database, Succeeded('{"rows": []}'))
@@ -310,7 +319,7 @@ class TestVerbs:
         answer = await api.post(f"{path}/replay", json={"node": "load", "dry_run": True})
 
         assert (answer.status_code, answer.json()["state"], answer.json()["dry_run"]) == (200, "succeeded", True)
-        assert (answer.json()["nodes"], answer.json()["remade"], answer.json()["kept"]) == (
+        assert (answer.json()["nodes"], answer.json()["recreated"], answer.json()["kept"]) == (
             ["alarm", "load", "tidy"],
             [],
             1,
@@ -328,7 +337,7 @@ class TestVerbs:
 
             assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
 
-    async def test_a_pause_that_changed_nothing_is_not_noted(self, api):
+    async def test_a_pause_that_changed_nothing_is_not_recorded(self, api):
         made = await started(api)
         for verb in ("pause", "pause", "resume", "resume"):
             assert (await api.post(f"/v1/workflows/{made['workflow_id']}/{verb}")).status_code == 200
@@ -339,12 +348,12 @@ class TestVerbs:
             "workflow.resumed",
         ]
 
-    async def test_of_two_who_cancel_at_once_one_is_noted(self, api, front, database):
+    async def test_of_two_who_cancel_at_once_one_is_recorded(self, api, front, database):
         made = await started(api)
         await take(database)  # so that it goes on until that run has stopped
         other, path = await front.caller(), f"/v1/workflows/{made['workflow_id']}/cancel"
-        async with asyncio.timeout(20), database.transaction() as holding:
-            await holding.fetch("select from duly.workflows for no key update")
+        async with asyncio.timeout(20), database.transaction() as blocker:
+            await blocker.fetch("select from duly.workflows for no key update")
             asked = [asyncio.create_task(one.post(path, json={"reason": one.key_id})) for one in (api, other)]
             while await database.fetchval(WAITING) < 2:
                 await asyncio.sleep(0.01)
@@ -388,11 +397,11 @@ class TestAddedNodes:
     async def test_added_nodes_are_checked_like_others(self, api, database):
         made = await started(api)
         _, [run] = await take(database)
-        body = {"node": "extract", "fence": run.fence, "nodes": {"more": {"target": A_TARGET, "after": ["tidy"]}}}
+        body = {"node": "extract", "fence": run.fence, "nodes": {"more": {"target": A_TARGET, "depends_on": ["tidy"]}}}
         answer = await api.post(f"/v1/workflows/{made['workflow_id']}/nodes", json=body)
 
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_workflow")
-        assert answer.json()["errors"][0]["pointer"] == "/nodes/more/after/0"
+        assert answer.json()["errors"][0]["pointer"] == "/nodes/more/depends_on/0"
 
 
 async def test_a_key_that_may_only_read_starts_nothing(front):
@@ -413,7 +422,7 @@ async def test_each_node_counts_as_a_submit(front):
 class TestAsTarget:
     TARGET: ClassVar[dict[str, Any]] = {"type": "workflow", "nodes": ETL["nodes"]}
 
-    async def test_a_job_starts_a_workflow_and_tells_it_as_it_was_asked_for(self, api):
+    async def test_a_job_starts_a_workflow_and_tells_it_as_it_was_requested_for(self, api):
         job = await api.a_job(name="nightly", target=self.TARGET, tags=["money"])
         found = (await api.get(f"/v1/jobs/{job['job_id']}")).json()
 
@@ -428,9 +437,9 @@ class TestAsTarget:
 
         assert changed.status_code == 200, changed.text
         nodes = changed.json()["target"]["nodes"]
-        assert (nodes["load"]["priority"], nodes["load"]["after"]) == (1, ["extract"])
+        assert (nodes["load"]["priority"], nodes["load"]["depends_on"]) == (1, ["extract"])
 
-    async def test_secrets_of_nodes_are_not_told_and_put_back(self, api, database):
+    async def test_secrets_of_nodes_are_not_reported_and_put_back(self, api, database):
         hook = {"type": "webhook", "url": "https://shop.example/in", "headers": {"Authorization": "Bearer secret"}}
         nodes = {"call": {"target": hook}}
         job = await api.a_job(name="calls", target={"type": "workflow", "nodes": nodes})
@@ -450,7 +459,11 @@ class TestAsTarget:
     @pytest.mark.parametrize(
         ("fields", "code", "pointer"),
         [
-            ({"nodes": {"a": {"target": A_TARGET, "after": ["a"]}}}, "invalid_workflow", "/target/nodes/a/after/0"),
+            (
+                {"nodes": {"a": {"target": A_TARGET, "depends_on": ["a"]}}},
+                "invalid_workflow",
+                "/target/nodes/a/depends_on/0",
+            ),
             ({"nodes": {"a": {"target": A_TARGET, "queue": "two\nlines"}}}, "invalid_workflow", "/target/nodes/a"),
         ],
     )

@@ -23,7 +23,7 @@ PERCENTILES = {"p50", "p95", "p99", "max"}
 SMALL = {
     "submit": ["--runs", "2000", "--singles", "50"],
     "drain": ["--runs", "2000", "--gated", "200"],
-    "gates": ["--runs", "1000", "--keys", "100"],
+    "concurrency_keys": ["--runs", "1000", "--keys", "100"],
     "latency": ["--samples", "20", "--pause-ms", "5"],
     "burst": ["--runs", "500", "--ahead-seconds", "2"],
     "recurring": ["--jobs", "1000", "--rate", "500", "--seconds", "3", "--ahead-seconds", "3"],
@@ -33,7 +33,7 @@ SMALL = {
     "tick": ["--few", "200", "--many", "2000", "--due", "20", "--calls", "5"],
     "idle": ["--seconds", "1", "--few", "100", "--many", "400", "--firing", "100", "--firing-seconds", "1"],
     "moves": ["--jobs", "2000", "--runs", "1000", "--batch", "100"],
-    "strangers": ["--strangers", "3000", "--limit", "10", "--claims", "3"],
+    "unroutable": ["--strangers", "3000", "--limit", "10", "--claims", "3"],
     "lists": ["--jobs", "2000", "--attempts", "2000", "--waiting", "500", "--pages", "3"],
     "webhooks": ["--requests", "500", "--slow", "20", "--steady-per-second", "100", "--steady-seconds", "0.5"],
     "workflows": ["--workflows", "10", "--width", "20", "--chains", "5", "--pause-ms", "10"],
@@ -43,7 +43,7 @@ SMALL = {
 MORE = {
     "submit": {"one_by_one", "baseline"},
     "drain": {"cpu_us_per_run", "baseline"},
-    "gates": {"cpu_us_per_run", "baseline"},
+    "concurrency_keys": {"cpu_us_per_run", "baseline"},
     "latency": {"baseline_ms"},
     "burst": {"recorded_skew_ms", "baseline"},
     "recurring": {"recorded_skew_ms", "windows", "cpu_percent"},
@@ -53,10 +53,10 @@ MORE = {
     "tick": {"few_ms", "many_ms"},
     "idle": {"cpu_percent", "memory_mib"},
     "moves": {"cpu_us_per_row", "baseline_cpu_us_per_row"},
-    "strangers": {
+    "unroutable": {
         "claim_cpu_ms",
         "first_claim_cpu_ms",
-        "set_aside",
+        "mark_unroutable",
         "set_aside_cpu_us",
         "brought_back",
         "bring_back_cpu_us",
@@ -157,7 +157,7 @@ def test_percentiles_are_values_that_were_measured():
     assert percentiles([]).p50 is None
 
 
-def test_the_cost_of_triggers_is_told_in_microseconds():
+def test_the_cost_of_triggers_is_reported_in_microseconds():
     result = result_of("triggers")
 
     assert result.keys() >= KEYS

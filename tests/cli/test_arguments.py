@@ -141,7 +141,7 @@ def test_json_that_is_no_object_is_refused(text):
         ({"words": ("",)}, "handler ''"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words_before_the_database_is_asked(typed, words):
+def test_what_cannot_be_is_refused_in_words_before_the_database_is_requested(typed, words):
     with pytest.raises(Refused, match=words):
         read({"words": ("greet",), "json_text": None} | typed, None)
 

@@ -71,7 +71,7 @@ def test_a_plan_is_shown_applied_and_then_empty(run, write, database_url):
     assert run("apply").stdout.splitlines()[-1] == "billing: nothing was to be changed", "and nobody is asked"
 
 
-def test_changes_drift_and_orphans_are_told_apart(run, write):
+def test_changes_drift_and_orphans_are_reported_apart(run, write):
     write(FILE)
     run("apply", "--yes")
     run("jobs", "edit", "nightly", "--queue", "slow")
@@ -165,7 +165,7 @@ def test_a_plan_that_was_looked_at_is_applied_or_none(run, write):
     assert [(one["name"], one["kind"]) for one in done["done"]] == [("hourly", "create"), ("nightly", "create")]
 
 
-def test_wrong_usage_is_told(run, write, tmp_path):
+def test_wrong_usage_is_reported(run, write, tmp_path):
     missing = run("plan")
     assert (missing.returncode, "duly.yaml cannot be read" in missing.stderr) == (2, True)
     (tmp_path / "duly.yaml").write_bytes(b"\xff\xfe\x00")
@@ -188,7 +188,7 @@ def answer(database_url, folder, said):
         os.close(theirs)
 
 
-def test_somebody_is_asked_first(write, tmp_path, database_url):
+def test_somebody_is_requested_first(write, tmp_path, database_url):
     write(FILE)
 
     nobody = duly("apply", "--database-url", database_url, cwd=tmp_path)
@@ -238,7 +238,7 @@ jobs:
       type: workflow
       nodes:
         extract: {target: report}
-        load: {target: sweep, after: [extract], queue: mail}
+        load: {target: sweep, depends_on: [extract], queue: mail}
 """
 
 

@@ -9,7 +9,7 @@ import pytest
 ACCOUNT = f"local:{pwd.getpwuid(os.geteuid()).pw_name}"
 
 
-def test_what_is_done_on_the_database_is_noted_in_the_name_of_the_account(local):
+def test_what_is_done_on_the_database_is_recorded_in_the_name_of_the_account(local):
     job = local("submit", "greet", "--name", "hourly", "--every", "PT1H", "-q").stdout.strip()
     local("jobs", "pause", "hourly", "--reason", "holidays")
     local("jobs", "resume", "hourly")
@@ -18,15 +18,15 @@ def test_what_is_done_on_the_database_is_noted_in_the_name_of_the_account(local)
     local("pause", "--queue", "mail")
     local("keys", "create", "--scope", "jobs:read", "--name", "ci")
     local("tenants", "create", "acme")
-    local("gates", "limit", "k", "--places", "5")
+    local("gates", "limit", "k", "--slots", "5")
 
     rows = json.loads(local("audit", "--json").stdout)
 
     assert {row["actor"]["name"] for row in rows} == {ACCOUNT}
     assert {row["actor"]["kind"] for row in rows} == {"local"}
     assert sorted(row["action"] for row in rows) == [
-        "gate.limited",
-        "hold.placed",
+        "concurrency_key.limited",
+        "pause.created",
         "job.cancelled",
         "job.created",
         "job.paused",
@@ -48,13 +48,13 @@ def test_what_is_done_on_the_database_is_noted_in_the_name_of_the_account(local)
 def test_it_reads_the_same_on_a_database_and_over_http(where, request):
     duly = request.getfixturevalue(where)
     name = f"calendar-{where}"
-    made = duly("gates", "limit", name, "--places", "5")
+    made = duly("gates", "limit", name, "--slots", "5")
     assert made.returncode == 0, made.stderr
 
     [row] = json.loads(duly("audit", "--subject", name, "--json").stdout)
 
     assert row.keys() == {"audit_id", "at", "actor", "action", "subject", "count", "request_id", "detail"}
-    assert row["subject"] == {"kind": "gate", "id": name, "name": name}
+    assert row["subject"] == {"kind": "concurrency", "id": name, "name": name}
     assert row["actor"]["kind"] == {"local": "local", "remote": "key"}[where]
     assert "no matching entries" in duly("audit", "--actor", "nobody").stdout
     assert "no offset" in duly("audit", "--since", "2026-11-16").stderr

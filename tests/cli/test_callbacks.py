@@ -4,7 +4,7 @@ from tests.cli.test_remote import a_name, remote
 from tests.cli.test_targets import duly
 
 __all__ = ["duly", "remote"]
-FLAGS = ("--on-done", "follow-up", "--on-dead", "https://hooks.example/dead")
+FLAGS = ("--on-end", "follow-up", "--on-failure", "https://hooks.example/dead")
 
 
 def check(run) -> None:
@@ -15,8 +15,8 @@ def check(run) -> None:
 
     shown = run("jobs", "show", name)
 
-    assert "on_done  job follow-up" in shown.stdout, shown.stdout + shown.stderr
-    assert "on_dead  https://hooks.example/dead" in shown.stdout
+    assert "on_end  job follow-up" in shown.stdout, shown.stdout + shown.stderr
+    assert "on_failure  https://hooks.example/dead" in shown.stdout
 
 
 def test_at_the_database(duly):
@@ -28,7 +28,7 @@ def test_over_http(remote):
 
 
 def test_what_tells_nobody_is_refused(duly):
-    refused = duly("submit", "greet", "--on-done", "http://user@hooks.example/")
+    refused = duly("submit", "greet", "--on-end", "http://user@hooks.example/")
 
     assert refused.returncode != 0
     assert "Authorization" in refused.stderr

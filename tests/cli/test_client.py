@@ -28,12 +28,12 @@ def audited(said):
 def test_a_command_on_a_database_acts_as_the_operator_under_its_account(local):
     local("pause", "--queue", "mail")
 
-    [actor] = audited(local("audit", "--action", "hold.placed", "--json"))
+    [actor] = audited(local("audit", "--action", "pause.created", "--json"))
 
     assert (actor["kind"], actor["name"], actor["key_id"]) == ("local", ME, None)
 
 
-def test_a_command_beside_a_duly_up_acts_under_its_account_and_needs_no_key(up):
+def test_a_command_next_to_a_duly_up_acts_under_its_account_and_needs_no_key(up):
     up.duly("queues", "set", "socket", "--age-limit", "PT9S")
 
     actor = audited(up.duly("audit", "--action", "queue.changed", "--subject", "socket", "--json"))[0]
@@ -122,7 +122,7 @@ async def test_a_response_is_read_as_it_is_written_and_ends_when_nobody_reads_on
     await asyncio.wait_for(ended.wait(), 5)
 
 
-async def test_what_the_application_raises_reaches_whoever_asked():
+async def test_what_the_application_raises_reaches_whoever_requested():
     async def app(scope, receive, send):
         raise RuntimeError("broken")
 
@@ -139,7 +139,7 @@ async def test_an_address_that_was_typed_goes_before_a_database_from_elsewhere(u
             await anext(client.jobs.list())
 
 
-def test_programs_that_only_workers_allow_are_taken_on_a_database_and_beside_a_duly_up(up, tmp_path, database_url):
+def test_programs_that_only_workers_allow_are_taken_on_a_database_and_next_to_a_duly_up(up, tmp_path, database_url):
     command = ("submit", "--command", "--", "/bin/nothing")
     for said in (inside(*command, cwd=tmp_path, DULY_DATABASE_URL=database_url), up.duly(*command)):
         assert said.returncode == 0, said.stderr

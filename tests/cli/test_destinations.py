@@ -26,14 +26,14 @@ def test_one_is_made_limited_its_secret_shown_and_rotated(where, request):
     duly = request.getfixturevalue(where)
     url = f"https://{where}.example/in"
     made = json.loads(duly("destinations", "make", url, "--json").stdout)
-    assert (made["origin"], made["state"], made["places"]) == (f"https://{where}.example", "closed", 100)
+    assert (made["origin"], made["state"], made["slots"]) == (f"https://{where}.example", "closed", 100)
 
-    limited = json.loads(duly("destinations", "limit", url, "--places", "7", "--rate", "2.5", "--json").stdout)
-    assert (limited["places"], limited["rate_per_second"]) == (7, 2.5)
+    limited = json.loads(duly("destinations", "limit", url, "--slots", "7", "--rate", "2.5", "--json").stdout)
+    assert (limited["slots"], limited["rate_per_second"]) == (7, 2.5)
     again = json.loads(duly("destinations", "make", url, "--json").stdout)
-    assert (again["destination_id"], again["places"]) == (made["destination_id"], 7)
-    kept = json.loads(duly("destinations", "limit", made["destination_id"], "--places", "8", "--json").stdout)
-    assert (kept["places"], kept["rate_per_second"]) == (8, 2.5)
+    assert (again["destination_id"], again["slots"]) == (made["destination_id"], 7)
+    kept = json.loads(duly("destinations", "limit", made["destination_id"], "--slots", "8", "--json").stdout)
+    assert (kept["slots"], kept["rate_per_second"]) == (8, 2.5)
     freed = json.loads(duly("destinations", "limit", url, "--rate", "none", "--json").stdout)
     assert freed["rate_per_second"] is None
 
@@ -58,7 +58,7 @@ def test_what_cannot_be_is_refused_with_the_remedy(local):
     )
     assert local("destinations", "show", ORIGIN).returncode == 4
     local("destinations", "make", ORIGIN)
-    assert "give a whole number from 1 to 100000" in local("destinations", "limit", ORIGIN, "--places", "0").stderr
+    assert "give a whole number from 1 to 100000" in local("destinations", "limit", ORIGIN, "--slots", "0").stderr
     assert "/rate_per_second: 0.0 is invalid" in local("destinations", "limit", ORIGIN, "--rate", "0").stderr
     assert local("destinations", "limit", ORIGIN, "--rate", "fast").returncode == 2
 

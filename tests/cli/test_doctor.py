@@ -30,7 +30,7 @@ def test_the_doctor_says_what_is_wrong_and_ends_with_one(local):
 
     assert told.returncode == 1
     assert found["fsync_off"]["severity"] == "error"
-    assert f"error    fsync_off: {found['fsync_off']['says']}" in told.stdout
+    assert f"error    fsync_off: {found['fsync_off']['message']}" in told.stdout
     assert found["fsync_off"]["remedy"] in told.stdout
 
 
@@ -39,7 +39,7 @@ def test_the_doctor_says_how_far_the_limits_of_commands_hold_here(database_url, 
 
     told = inside("doctor", "--json", "--database-url", database_url, cwd=tmp_path, DULY_COMMANDS="/bin/sh")
 
-    found = [one["says"] for one in json.loads(told.stdout) if one["code"] == "commands_not_grouped"]
+    found = [one["message"] for one in json.loads(told.stdout) if one["code"] == "commands_not_grouped"]
     assert found == (
         [] if ground.missing is None else [f"limits of commands: {limits_in_words(ground)}; {ground.missing}"]
     )

@@ -24,7 +24,7 @@ FLAGS: dict[str, list[str]] = {
     "retry": [
         *("--retry-delay", "PT1S", "--retry-delay", "3600", "--max-attempts", "3", "--retry-base", "2"),
         *("--retry-cap", "PT1M", "--retry-jitter", "equal", "--max-age", "PT12H"),
-        *("--on-error", "*Timeout=snooze:PT5M", "--on-error", "4xx=bury", "--on-error", "exit:75=retry"),
+        *("--on-error", "*Timeout=snooze:PT5M", "--on-error", "4xx=dead", "--on-error", "exit:75=retry"),
     ],
     "timeout": ["--timeout", "300"],
     "concurrency": ["--concurrency", "customer-7=3"],
@@ -32,8 +32,8 @@ FLAGS: dict[str, list[str]] = {
     "expires_after": ["--expires-after", "PT30M"],
     "expires_at": ["--expires-at", "2026-12-01T12:00:00Z"],
     "tags": ["--tag", "night", "--tag", "eu"],
-    "on_dead": ["--on-dead", "mourn"],
-    "on_done": ["--on-done", "https://hooks.example/done"],
+    "on_failure": ["--on-failure", "mourn"],
+    "on_end": ["--on-end", "https://hooks.example/done"],
     "payload": ["name=a"],
     "target": ["--webhook", "https://hooks.example/in"],
 }
@@ -53,7 +53,7 @@ def submitted(*flags: str) -> JobSpec:
 
 
 def wanted(field: str) -> Any:
-    if field == "on_done":
+    if field == "on_end":
         return Callback(url="https://hooks.example/done")
     return getattr(SPECS["command"] if field == "expires_at" else WHOLE, field)
 
@@ -82,8 +82,10 @@ def test_an_edit_changes_the_field_and_no_other(field):
     before = JobSpec(target=WHOLE.target, name="old", schedule={"trigger": trigger}, retry=RetryPolicy())
     given = {name: value for name, value in typed(edit_job, "old", *FLAGS[field]).items() if value not in (None, ())}
 
-    after = spec_of(compile_recurring(changed(before, given, None), None))
+    depends_on = spec_of(compile_recurring(changed(before, given, None), None))
 
     others = set(JobSpec.__struct_fields__) - {field}
-    assert getattr(after, field) == wanted(field)
-    assert {other: getattr(after, other) for other in others} == {other: getattr(before, other) for other in others}
+    assert getattr(depends_on, field) == wanted(field)
+    assert {other: getattr(depends_on, other) for other in others} == {
+        other: getattr(before, other) for other in others
+    }

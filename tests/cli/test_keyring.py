@@ -73,7 +73,7 @@ def test_a_worker_without_one_says_that_it_sends_no_webhooks(database_url, tmp_p
         assert "duly secrets new-key" in worker.wait_for_line("it sends no webhooks: ")
 
 
-def test_a_worker_that_forgot_its_app_is_told_so_though_it_could_send_webhooks(database_url, tmp_path):
+def test_a_worker_that_forgot_its_app_is_reported_so_though_it_could_send_webhooks(database_url, tmp_path):
     (tmp_path / "keys").write_text(new_key_line(Rng().secret).reveal())
     more = ("--database-url", database_url, "--secrets-key", str(tmp_path / "keys"))
 

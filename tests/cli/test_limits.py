@@ -25,11 +25,11 @@ def test_limits_are_set_shown_and_removed(unlimited):
     assert said.stdout == "queue mail: at most 3 at once, from the next claim on; 0 are under way\n", said
     up.duly("limits", "set", "9", "--all")
     shown = json.loads(up.duly("limits", "--json").stdout)
-    assert [(row["of"], row["places"], row["running"]) for row in shown] == [("everything", 9, 0), ("queue mail", 3, 0)]
+    assert [(row["of"], row["slots"], row["running"]) for row in shown] == [("everything", 9, 0), ("queue mail", 3, 0)]
     assert up.duly("run", "greet", "name=Ada", "--wait").returncode == 0, "under a limit work goes on"
     assert up.duly("limits", "remove", "--queue", "mail").stdout == "queue mail: no limit of its own any more\n"
     removed = json.loads(up.duly("limits", "remove", "--all", "--json").stdout)
-    assert removed == {"of": "everything", "tenant": None, "queue": None, "places": None}
+    assert removed == {"of": "everything", "tenant": None, "queue": None, "slots": None}
     gone = up.duly("limits", "remove", "--queue", "mail")
     assert gone.returncode != 0
     assert "no limit of queue mail; `duly limits` lists them" in gone.stderr

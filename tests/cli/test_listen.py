@@ -77,13 +77,13 @@ def test_what_is_forged_old_or_changed_is_shown_as_such(tmp_path):
     assert "no signature fits" in seen[4]["why"]
 
 
-def test_it_fails_as_often_as_it_is_told(tmp_path):
+def test_it_fails_as_often_as_it_is_reported(tmp_path):
     with listening(tmp_path, "--fail-first", "2", "--status", "204", "--json") as (process, address):
         assert [post(address, run=run) for run in ("a", "b", "a", "a", "b", "b")] == [500, 500, 500, 204, 500, 204]
         assert [one["verified"] for one in shown(process, 6)] == [None] * 6
 
 
-def test_it_answers_what_it_is_told_when_it_is_told(tmp_path):
+def test_it_answers_what_it_is_reported_when_it_is_reported(tmp_path):
     with listening(tmp_path, "--status", "503", "--delay", "0.3") as (_, address):
         began = time.monotonic()
         assert post(address) == 503
@@ -115,7 +115,7 @@ def test_what_it_cannot_do_it_says(tmp_path, arguments, words):
     assert "short" not in done.stderr
 
 
-def test_a_taken_port_is_told_with_a_remedy_of_its_own(tmp_path):
+def test_a_taken_port_is_reported_with_a_remedy_of_its_own(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         said = duly("listen", "--port", str(port), cwd=tmp_path)

@@ -117,7 +117,7 @@ def test_no_more_are_changed_than_the_limit_says(duly, reports):
     assert duly("jobs", "pause", "--all", "--limit", "2", "--yes").stdout == "1 job paused\n"
 
 
-def test_one_that_is_refused_is_told_and_holds_up_no_other(duly, reports, story):
+def test_one_that_is_refused_is_reported_and_holds_up_no_other(duly, reports, story):
     async def declare(database):
         await database.execute("update duly.jobs set owner = 'code' where name = 'b'")
         await a_worker(database, declares=["1/00/b"])
@@ -171,7 +171,7 @@ def test_a_program_reads_what_became_of_runs(duly, story):
     assert reads("replay", "--all", "--yes")["changed"] == 0
 
 
-def test_what_was_cancelled_before_one_that_is_not_there_is_told(duly, story):
+def test_what_was_cancelled_before_one_that_is_not_there_is_reported(duly, story):
     run_id = str(story(lambda database: a_waiting_run(database, delay=60)))
 
     for as_json in ((), ("--json",)):
@@ -209,7 +209,7 @@ def test_a_wrong_filter_shows_where(duly, reports):
     assert named(duly, "active") == {"a", "b", "c"}
 
 
-def test_on_a_terminal_somebody_is_asked_how_many_and_may_say_no(duly, reports, database_url, tmp_path):
+def test_on_a_terminal_somebody_is_requested_how_many_and_may_say_no(duly, reports, database_url, tmp_path):
     asked = ("jobs", "pause", "--filter", "queue:mail")
 
     code, screen = on_terminal(database_url, tmp_path, "n\n", *asked)

@@ -83,7 +83,7 @@ def test_readiness_says_what_is_paused_and_stays(going_on):
     with urllib.request.urlopen(going_on.asking("/readyz?verbose")) as answer:
         checks = {check["name"]: check for check in json.load(answer)["checks"]}
 
-    assert checks["holds"]["says"] == "paused until resumed: queue mail"
+    assert checks["pauses"]["says"] == "paused until resumed: queue mail"
 
 
 @pytest.mark.parametrize(

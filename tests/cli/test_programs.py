@@ -50,7 +50,7 @@ def test_an_engine_that_is_not_there_is_refused(tmp_path):
         programs.of(settings(tmp_path, containers="image:1", container_command="no-such-engine"), "worker")
 
 
-def test_what_is_allowed_is_told_and_doing_without_a_sandbox_is_told_loudly(tmp_path):
+def test_what_is_allowed_is_reported_and_doing_without_a_sandbox_is_reported_loudly(tmp_path):
     [plain, limits] = programs.words(settings(tmp_path, commands=SHELL))
     [bare, _] = programs.words(settings(tmp_path, commands=SHELL, command_sandbox="none"))
     [connected, _] = programs.words(settings(tmp_path, commands=SHELL, command_network="true"))
@@ -62,7 +62,7 @@ def test_what_is_allowed_is_told_and_doing_without_a_sandbox_is_told_loudly(tmp_
     assert list(programs.words(settings(tmp_path))) == []
 
 
-def test_how_far_the_limits_of_commands_hold_is_told_in_a_line():
+def test_how_far_the_limits_of_commands_hold_is_reported_in_a_line():
     nothing = programs.limits_in_words(cgroup.Ground(missing="there is none; mount it"))
     some = programs.limits_in_words(cgroup.Ground(Path("/sys"), missing="it has no controller memory"))
     everything = programs.limits_in_words(cgroup.Ground(Path("/sys"), frozenset({"memory", "pids"})))

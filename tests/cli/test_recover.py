@@ -111,7 +111,7 @@ async def three_hours_down_without_schedules(database, clock):
         await clock.advance((2 - number) * 3 * HOUR)
 
 
-def test_where_nothing_was_missed_nobody_is_asked_to_decide(duly, story):
+def test_where_nothing_was_missed_nobody_is_requested_to_decide(duly, story):
     story(three_hours_down_without_schedules)
 
     shown = duly("recover").stdout
@@ -132,7 +132,7 @@ def test_a_choice_is_taken_by_the_word_of_the_policy_and_by_the_shorter_one(duly
 
 
 def test_a_queue_that_is_overloaded_needs_attention(duly, story):
-    noted = "insert into duly.overloads (tenant, queue, oldest_due_at, noted_at) values (1, 'mail', '2020-01-01', 'infinity')"
+    noted = "insert into duly.overloads (tenant, queue, oldest_due_at, recorded_at) values (1, 'mail', '2020-01-01', 'infinity')"
     story(lambda database, _: a_ready_run(database, queue="mail"))
     story(lambda database, _: database.execute(noted))
 
@@ -143,13 +143,13 @@ def test_a_queue_that_is_overloaded_needs_attention(duly, story):
     assert "overloaded: its oldest run" in duly("queues").stdout
 
 
-def test_a_queue_is_told_how_old_its_oldest_run_may_be(duly, story):
+def test_a_queue_is_reported_how_old_its_oldest_run_may_be(duly, story):
     story(lambda database, _: a_ready_run(database, queue="mail"))
 
     assert duly("queues", "set", "mail", "--age-limit", "PT5S").stdout == "queue mail: its oldest run may be 5 s old\n"
     [mail] = json.loads(duly("queues", "--json").stdout)
     assert (mail["age_limit_seconds"], mail["is_overloaded"], mail["desired_workers"]) == (5.0, False, 1)
-    assert len(mail["coming"]) == 15
+    assert len(mail["upcoming"]) == 15
     assert duly("queues", "set", "mail", "--age-limit", "P9D").returncode == 1
     assert duly("queues", "set", "mail").returncode == 2
     assert "as old as by default" in duly("queues", "set", "mail", "--age-limit", "default").stdout

@@ -202,7 +202,7 @@ class TestJobs:
         assert (job.queue, job.schedule, job.retry) == ("mail", None, None)
         assert job.on_event == EventMatch(type="paid", source="shop")
 
-    def test_an_edit_that_was_overtaken_is_made_again_in_what_stands_then(self, remote):
+    def test_an_edit_that_was_in_conflict_is_made_again_in_what_stands_then(self, remote):
         name, seen = a_name(), []
         remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
 
@@ -341,7 +341,7 @@ class TestFiles:
         assert "duly.yaml:8:" in done.stderr
         assert "nowhere" in done.stderr
 
-    def test_a_job_made_by_hand_is_not_taken_unless_asked_to(self, remote):
+    def test_a_job_made_by_hand_is_not_taken_unless_requested_to(self, remote):
         name = a_name()
         remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
         job = {"target": "greet", "schedule": {"cron": "0 9 * * MON"}, "payload": {"name": "x"}}

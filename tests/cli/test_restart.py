@@ -36,7 +36,7 @@ async def store(server):
         yield database
 
 
-async def test_whoever_follows_a_run_outlasts_a_restart(server, store, tmp_path):
+async def test_whoever_depends_on_a_run_outlasts_a_restart(server, store, tmp_path):
     run_id = await a_ready_run(store)
     where = ("--database-url", server.url)
     with (
@@ -60,7 +60,7 @@ async def test_whoever_follows_a_run_outlasts_a_restart(server, store, tmp_path)
 
 
 @pytest.mark.parametrize("error", [Unavailable(SILENT), DiskFull("could not write"), ReadOnly("a standby")])
-async def test_a_person_is_told_why_it_is_waited_for(monkeypatch, capsys, error):
+async def test_a_person_is_reported_why_it_is_waited_for(monkeypatch, capsys, error):
     """A database without room answers, and so does one that takes no writes."""
     monkeypatch.setattr(patience, "_PAUSE_SECONDS", 0.01)
     told = found_in(error, is_local=True)

@@ -28,7 +28,7 @@ def test_what_is_typed_becomes_a_policy():
         retry_delays=("PT1S", "60"),
         retry_jitter="0.25",
         max_age="P1D",
-        on_error=("*Timeout=retry", "5xx=snooze:PT5M", "exit:75=bury", "404=bury"),
+        on_error=("*Timeout=retry", "5xx=snooze:PT5M", "exit:75=dead", "404=dead"),
     )
 
     assert (told.retry.max_attempts, told.retry.policy, told.retry.delays) == (7, "list", (1.0, 60.0))
@@ -36,8 +36,8 @@ def test_what_is_typed_becomes_a_policy():
     assert told.retry.rules == (
         Rule("retry", error="*Timeout"),
         Rule("snooze", status="5xx", delay_seconds=300.0),
-        Rule("bury", exit="75"),
-        Rule("bury", status="404"),
+        Rule("dead", exit="75"),
+        Rule("dead", status="404"),
     )
 
 
@@ -49,7 +49,7 @@ def test_an_expiry_is_read_and_checked_against_the_moment():
         options(every="60", expires_at="2026-11-02T09:00:00Z")
 
 
-@pytest.mark.parametrize("rule", ["ValueError", "=bury", "ValueError=drop", "5xx=snooze"])
+@pytest.mark.parametrize("rule", ["ValueError", "=dead", "ValueError=drop", "5xx=snooze"])
 def test_a_rule_that_says_nothing_clear_is_refused(rule):
     with pytest.raises((click.UsageError, InvalidOption)):
         options(on_error=(rule,))
@@ -81,7 +81,7 @@ def test_an_edit_changes_only_what_is_typed(duly):
     policy = ("--retry-policy", "linear", "--retry-base", "PT5S")
     made = duly("submit", HANDLER, "--every", "60", "--name", "minutely", *policy)
     assert made.returncode == 0, made.stderr
-    more = ("--max-age", "PT1H", "--on-error", "ValueError=bury", "--expires-after", "PT5M")
+    more = ("--max-age", "PT1H", "--on-error", "ValueError=dead", "--expires-after", "PT5M")
     edited = duly("jobs", "edit", "minutely", *more)
     assert edited.returncode == 0, edited.stderr
 
@@ -92,7 +92,7 @@ def test_an_edit_changes_only_what_is_typed(duly):
         "max_attempts": 5,
         "base": "PT5S",
         "max_age": "PT1H",
-        "rules": [{"error": "ValueError", "then": "bury"}],
+        "rules": [{"error": "ValueError", "action": "dead"}],
     }
     assert exported["expires_after"] == "PT5M"
 

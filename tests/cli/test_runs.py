@@ -77,7 +77,7 @@ def test_a_run_tells_how_many_it_stands_for_while_it_waits_and_when_it_is_over(d
     assert "7 missed" in duly("runs", "--state", "succeeded").stdout
 
 
-def test_a_failure_keeps_its_traceback_beside_what_was_missed(duly, story):
+def test_a_failure_keeps_its_traceback_next_to_what_was_missed(duly, story):
     duly("submit", HANDLER, "--every", "PT1H", "--max-attempts", "1", "--name", "hourly")
     story(six_hours_of_outage)
 
@@ -179,7 +179,7 @@ def test_an_ended_run_shows_what_it_was_and_is_run_again(duly, story):
     made = json.loads(duly("runs", "again", first, "--payload", '{"customer": 8}', "--json").stdout)
     told = json.loads(duly("runs", "show", made["run_id"], "--json").stdout)
     assert (told["state"], told["payload"], told["priority"]) == ("ready", {"customer": 8}, 2)
-    assert made["again_of"] == first
+    assert made["rerun_of"] == first
     assert f"made from run {first}" in duly("runs", "again", first).stdout
     refused = duly("runs", "again", made["run_id"])
     assert refused.returncode != 0

@@ -55,7 +55,7 @@ def test_cron_is_answered_with_a_sentence_and_its_fires_in_its_zone_and_in_utc(d
     ]
 
 
-def test_what_may_not_be_meant_is_noted(duly):
+def test_what_may_not_be_meant_is_recorded(duly):
     said = duly("submit", "report", "--cron", "30 2 * * *", "--tz", "Europe/Paris")
 
     assert "note  02:30 on 2027-03-28 does not exist, and it fires at 03:00 instead" in said.stdout
@@ -217,14 +217,14 @@ def test_a_job_is_run_now(duly, nightly):
     again = duly("jobs", "trigger", "nightly", "--payload", '{"day": 7}', "--key", "k", "--json")
     another = duly("jobs", "trigger", "nightly", "--key", "k")
     over = duly("jobs", "trigger", "nightly")
-    beside = duly("jobs", "trigger", nightly, "--beside")
+    beside = duly("jobs", "trigger", nightly, "--allow-overlap")
 
     assert re.fullmatch(rf"run {UUID.pattern}: ready\n", first.stdout)
     assert json.loads(again.stdout)["state"] == "replayed"
     assert another.returncode == 1
     assert "The key 'k' was used for another request" in another.stderr
     assert (over.returncode, beside.returncode) == (1, 0)
-    assert "--beside runs it all the same" in over.stdout
+    assert "--allow-overlap runs it all the same" in over.stdout
     [run] = [
         run for run in json.loads(duly("runs", "--state", "ready", "--json").stdout) if run["run_id"] in first.stdout
     ]
@@ -323,7 +323,7 @@ def test_a_stretch_is_counted_made_again_and_stopped(duly, nightly):
     assert duly("jobs", "cancel-backfill", row["backfill_id"]).returncode == 4
 
 
-def test_many_occurrences_are_asked_about_first(duly, monkeypatch):
+def test_many_occurrences_are_requested_about_first(duly, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
     duly("submit", "report", "--cron", "* * * * *", "--name", "minutely")
 
@@ -368,7 +368,7 @@ def test_the_arguments_of_a_trigger_are_checked_against_the_handler(duly, nightl
 
     wrong = duly("jobs", "trigger", "nightly", "--payload", '{"day": "x"}', "--app", "jobs_app:app")
     right = duly("jobs", "trigger", "nightly", "--payload", '{"day": 7}', "--app", "jobs_app:app")
-    unknown = duly("jobs", "trigger", "nightly", "--payload", '{"day": "x"}', "--beside")
+    unknown = duly("jobs", "trigger", "nightly", "--payload", '{"day": "x"}', "--allow-overlap")
 
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert "report: argument day is 'x'" in wrong.stderr

@@ -192,7 +192,7 @@ def test_what_cannot_be_allowed_is_refused(tmp_path, name, value, words):
         load({}, {f"DULY_{name}": value}, tmp_path)
 
 
-def test_a_container_engine_is_told_where_it_is_and_nothing_else_of_our_environment():
+def test_a_container_engine_is_reported_where_it_is_and_nothing_else_of_our_environment():
     given = {"PATH": "/bin", "HOME": "/root", "DULY_API_KEY": "secret", "DATABASE_PASSWORD": "secret"}
 
     assert engine_environment(given) == {"PATH": "/bin", "HOME": "/root"}
@@ -250,7 +250,9 @@ def test_what_is_no_address_of_a_database_is_refused_as_a_setting_and_not_repeat
         ({}, {"database_url": "postgresql://elsewhere/duly"}, False, (80, 443, 8080, 8443)),
     ],
 )
-def test_a_worker_beside_an_up_lets_out_what_that_does_unless_it_was_told(tmp_path, of_up, of_worker, loopback, ports):
+def test_a_worker_next_to_an_up_lets_out_what_that_does_unless_it_was_reported(
+    tmp_path, of_up, of_worker, loopback, ports
+):
     (tmp_path / ".duly").mkdir()
     keep_egress(load(of_up, {}, tmp_path), tmp_path / ".duly")
 

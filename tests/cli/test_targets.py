@@ -127,7 +127,7 @@ def test_a_webhook_is_submitted_shown_listed_edited_and_exported_without_its_sec
         assert "Bearer" not in answer.stdout + answer.stderr
 
 
-def test_a_command_and_a_container_take_what_follows_as_it_is(duly):
+def test_a_command_and_a_container_take_what_depends_on_as_it_is(duly):
     said = duly("submit", "--command", "--", "/usr/bin/rsync", "-a", "--delete", "/a", "/b")
     image = duly("submit", "--image", "busybox", "--env", "TOKEN=s3cret", "--", "echo", "hello")
     run_id = said.stdout.split()[1]
@@ -181,7 +181,7 @@ def test_over_http_the_same(remote, up):
 def test_an_address_that_no_worker_would_call_is_refused_where_it_is_typed(duly, tmp_path):
     for words in (
         ("submit", "--webhook", "http://169.254.169.254/latest"),
-        ("submit", "work", "--on-done", "http://169.254.169.254/latest"),
+        ("submit", "work", "--on-end", "http://169.254.169.254/latest"),
     ):
         done = duly(*words)
         assert done.returncode == 1

@@ -33,7 +33,7 @@ def test_one_is_no_plural():
     )
     policy = policy_line(schedule, None)
     unknown = [UnknownHandler(handler="send", runs=1)]
-    [needed] = attention(Queue("mail", 1, 0.0, 1, 1, False, 60.0, False, 1, [], unknown_handlers=unknown))
+    [needed] = attention(Queue("mail", 1, 0.0, 1, 1, False, 60.0, False, 1, [], unroutable=unknown))
 
     for words in (policy, needed):
         assert not re.search(r"\b1 (runs|failures)\b", words), words

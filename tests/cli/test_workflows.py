@@ -17,15 +17,15 @@ nodes:
     payload: {a: 1, b: 2}
   load:
     target: {type: function, handler: add}
-    after: [extract]
+    depends_on: [extract]
     payload: {a: {$result: extract}, b: 10}
     retry: {max_attempts: 2}
   alarm:
     target: greet
-    after: [{node: load, on: failure}]
+    depends_on: [{node: load, on: failure}]
   tidy:
     target: greet
-    after: [extract, {node: load, on: always}]
+    depends_on: [extract, {node: load, on: always}]
     payload: {name: tidy}
 """
 
@@ -118,7 +118,7 @@ def test_a_program_reads_what_became_of_workflows(run, submitted):
     assert reads("pause", submitted) == [{"workflow_id": submitted, "state": "paused"}]
     assert reads("resume", submitted) == [{"workflow_id": submitted, "state": "running"}]
     assert reads("cancel", submitted) == [{"workflow_id": submitted, "state": "cancelled"}]
-    again = {"workflow_id": submitted, "nodes": ["alarm", "load", "tidy"], "remade": [], "kept": 1}
+    again = {"workflow_id": submitted, "nodes": ["alarm", "load", "tidy"], "recreated": [], "kept": 1}
     assert reads("replay", submitted, "load", "--dry-run") == {**again, "dry_run": True}
     assert reads("replay", submitted, "load") == {**again, "dry_run": False}
 
@@ -132,10 +132,10 @@ def test_under_a_key_it_is_submitted_once(run, submitted):
 
 
 def test_what_is_wrong_in_a_file_is_said_with_its_line_and_all_at_once(run, tmp_path):
-    text = FILE.replace("after: [extract]", "after: [extrakt]").replace("target: greet", "target: [greet]", 1)
+    text = FILE.replace("depends_on: [extract]", "depends_on: [extrakt]").replace("target: greet", "target: [greet]", 1)
     (tmp_path / "wrong.yaml").write_text(text)
     shape = run("workflows", "submit", "wrong.yaml")
-    (tmp_path / "wrong.yaml").write_text(FILE.replace("after: [extract]", "after: [extract, tidy]"))
+    (tmp_path / "wrong.yaml").write_text(FILE.replace("depends_on: [extract]", "depends_on: [extract, tidy]"))
     circle = run("workflows", "submit", "wrong.yaml")
 
     assert shape.returncode == 1
@@ -164,8 +164,8 @@ def test_with_an_app_handlers_and_arguments_are_checked_before_anything_is_sent(
         "name: nightly\nnodes:\n"
         "  first: {target: send, payload: {to: a@b.example, count: many}}\n"
         "  second: {target: sned}\n"
-        "  third: {target: send, queue: mial, after: [first], payload: {to: {$result: first}, count: 2}}\n"
-        "  fourth: {target: send, after: [first], payload: {count: {$result: first}}}\n"
+        "  third: {target: send, queue: mial, depends_on: [first], payload: {to: {$result: first}, count: 2}}\n"
+        "  fourth: {target: send, depends_on: [first], payload: {count: {$result: first}}}\n"
     )
 
     refused = run("workflows", "submit", "flow.yaml", "--app", "shop:app")
@@ -181,18 +181,18 @@ def test_with_an_app_handlers_and_arguments_are_checked_before_anything_is_sent(
     flow.write_text(
         "name: nightly\nnodes:\n"
         "  first: {target: send, payload: {to: a@b.example}}\n"
-        "  second: {target: send, after: [first], payload: {to: {$result: first}, count: 2}}\n"
+        "  second: {target: send, depends_on: [first], payload: {to: {$result: first}, count: 2}}\n"
     )
     assert run("workflows", "submit", "flow.yaml", "--app", "shop:app").returncode == 0
 
 
-def test_all_that_is_wrong_with_a_file_is_told_also_beside_a_circle(run, tmp_path):
+def test_all_that_is_wrong_with_a_file_is_reported_also_next_to_a_circle(run, tmp_path):
     (tmp_path / "shop.py").write_text(SHOP)
     (tmp_path / "flow.yaml").write_text(
         "name: nightly\nnodes:\n"
         "  a: {target: nosuch, payload: {z: 1}}\n"
-        "  b: {target: send, payload: {to: a@b.example, nam: 1}, after: [c]}\n"
-        "  c: {target: send, payload: {to: a@b.example, count: many}, after: [b]}\n"
+        "  b: {target: send, payload: {to: a@b.example, nam: 1}, depends_on: [c]}\n"
+        "  c: {target: send, payload: {to: a@b.example, count: many}, depends_on: [b]}\n"
         "  d: {target: send, timeout: -5, payload: {to: a@b.example}}\n"
     )
 

@@ -44,18 +44,18 @@ SPOKEN = {
     "list_audit": "audit.list",
     "list_calendars": "calendars.list",
     "read_calendar": "calendars.get",
-    "keep_calendar": "calendars.put",
+    "put_calendar": "calendars.put",
     "delete_calendar": "calendars.delete",
     "preview_trigger": "preview",
     "stream_events": "events",
-    "take_in_event": "send_event",
+    "accept_event": "send_event",
     "list_runs": "runs.list",
     "read_run": "runs.get",
     "list_attempts": "runs.attempts",
     "read_logs": "runs.logs",
     "cancel_run": "runs.cancel",
     "replay_run": "runs.replay",
-    "run_again": "runs.run_again",
+    "rerun": "runs.rerun",
     "pause_jobs": "jobs.pause_many",
     "resume_jobs": "jobs.resume_many",
     "delete_jobs": "jobs.delete_many",
@@ -90,21 +90,21 @@ SPOKEN = {
     "dismiss_recovery": "recovery.dismiss",
     "read_series": "figures.series",
     "read_overview": "figures.overview",
-    "read_coming": "figures.coming",
+    "read_upcoming": "figures.coming",
     "read_job_days": "figures.days",
-    "list_holds": "holds.list",
+    "list_pauses": "holds.list",
     "pause": "holds.pause",
     "resume": "holds.resume",
     "list_limits": "limits.list",
     "put_limit": "limits.put",
     "remove_limit": "limits.remove",
     "list_workers": "workers.list",
-    "list_gates": "gates.list",
-    "read_gate": "gates.get",
-    "limit_gate": "gates.limit",
-    "lift_gate": "gates.lift",
+    "list_concurrency_keys": "gates.list",
+    "read_concurrency_key": "gates.get",
+    "limit_concurrency_key": "gates.limit",
+    "unlimit_concurrency_key": "gates.lift",
     "list_destinations": "destinations.list",
-    "make_destination": "destinations.create",
+    "create_destination": "destinations.create",
     "read_destination": "destinations.get",
     "limit_destination": "destinations.limit",
     "close_destination": "destinations.close",
@@ -117,12 +117,12 @@ SPOKEN = {
     "extend_callback": "callbacks.extend",
     "report_callback": "callbacks.progress",
     "list_keys": "keys.list",
-    "make_key": "keys.create",
-    "end_key": "keys.revoke",
+    "create_key": "keys.create",
+    "revoke_key": "keys.revoke",
     "list_sessions": "sessions.list",
     "revoke_session": "sessions.revoke",
     "list_tenants": "tenants.list",
-    "make_tenant": "tenants.create",
+    "create_tenant": "tenants.create",
     "read_tenant": "tenants.get",
     "change_tenant": "tenants.change",
 }
@@ -149,7 +149,7 @@ async def everything(listed):
 
 FLOW = {
     "name": "nightly",
-    "nodes": {"first": {"target": A_TARGET}, "second": {"target": A_TARGET, "after": ["first"]}},
+    "nodes": {"first": {"target": A_TARGET}, "second": {"target": A_TARGET, "depends_on": ["first"]}},
 }
 
 
@@ -189,12 +189,12 @@ class TestWorkflows:
 
         assert added.nodes == ["more"]
 
-    async def test_what_is_wrong_is_told_with_its_place(self, client):
-        nodes = {"first": {"target": A_TARGET, "after": ["first"]}}
+    async def test_what_is_wrong_is_reported_with_its_place(self, client):
+        nodes = {"first": {"target": A_TARGET, "depends_on": ["first"]}}
         with pytest.raises(Invalid) as refused:
             await client.workflows.create({"name": "wrong", "nodes": nodes})
 
-        assert [fault.pointer for fault in refused.value.errors] == ["/nodes/first/after/0"]
+        assert [fault.pointer for fault in refused.value.errors] == ["/nodes/first/depends_on/0"]
 
 
 class TestJobs:
@@ -272,19 +272,19 @@ class TestEvents:
 
 class TestDestinations:
     async def test_one_is_made_limited_and_its_secret_rotated(self, client):
-        made = await client.destinations.create("https://hooks.example/in", places=5)
+        made = await client.destinations.create("https://hooks.example/in", slots=5)
         [first] = (await client.destinations.secrets(made.destination_id)).items
         limited = await client.destinations.limit(made.destination_id, rate_per_second=2.5)
         rotated = await client.destinations.rotate(made.destination_id)
 
-        assert (limited.places, limited.rate_per_second) == (5, 2.5)
+        assert (limited.slots, limited.rate_per_second) == (5, 2.5)
         assert (await client.destinations.limit(made.destination_id, rate_per_second=None)).rate_per_second is None
         shown = (await client.destinations.secrets(made.destination_id)).items
         assert [one.secret for one in shown] == [rotated.secret, first.secret]
         assert first.secret not in repr(shown)
         assert (await client.destinations.close(made.destination_id)).state == "closed"
         assert [one.origin for one in await everything(client.destinations.list())] == ["https://hooks.example"]
-        assert (await client.destinations.get(made.destination_id)).parked == 0
+        assert (await client.destinations.get(made.destination_id)).waiting_runs == 0
 
 
 class TestRuns:
@@ -326,14 +326,14 @@ class TestRuns:
     async def test_an_ended_run_is_run_again(self, client):
         made = await client.jobs.create("app:mail", payload={"n": 1}, tags=["new"])
         with pytest.raises(Conflict, match=f"run {made.run_id} is ready.*wait for its end, or cancel it"):
-            await client.runs.run_again(made.run_id)
+            await client.runs.rerun(made.run_id)
         await client.runs.cancel(made.run_id)
 
-        again = await client.runs.run_again(made.run_id, payload={"n": 2}, priority=1, key="k")
-        assert again == await client.runs.run_again(made.run_id, payload={"n": 2}, priority=1, key="k")
+        again = await client.runs.rerun(made.run_id, payload={"n": 2}, priority=1, key="k")
+        assert again == await client.runs.rerun(made.run_id, payload={"n": 2}, priority=1, key="k")
 
         run = await client.runs.get(again.run_id)
-        assert (run.payload, run.tags, run.priority, run.again_of) == ({"n": 2}, ["new"], 1, made.run_id)
+        assert (run.payload, run.tags, run.priority, run.rerun_of) == ({"n": 2}, ["new"], 1, made.run_id)
 
     async def test_the_log_of_a_run_that_said_nothing_is_empty(self, client):
         made = await client.jobs.create("app:mail")
@@ -382,21 +382,21 @@ class TestOperator:
         held = await client.queues.pause("mail", reason="tea")
         [queue] = [one for one in await everything(client.queues.list()) if one.name == "mail"]
         resumed = await client.queues.resume("mail")
-        stopped = await client.holds.pause(everything=True)
-        [hold] = await everything(client.holds.list())
-        await client.holds.resume(everything=True)
+        stopped = await client.pauses.pause(everything=True)
+        [hold] = await everything(client.pauses.list())
+        await client.pauses.resume(everything=True)
 
-        assert (held.status, queue.is_held, resumed.status) == ("paused", True, "resumed")
+        assert (held.status, queue.is_paused, resumed.status) == ("paused", True, "resumed")
         assert (stopped.status, hold.queue, hold.tenant) == ("paused", None, None)
 
     async def test_limits(self, client):
         made = await client.limits.put(3, queue="mail")
         await client.limits.put(9, everything=True)
-        shown = [(one.tenant, one.queue, one.places) for one in await everything(client.limits.list())]
+        shown = [(one.tenant, one.queue, one.slots) for one in await everything(client.limits.list())]
         await client.limits.remove(everything=True)
         await client.limits.remove(queue="mail")
 
-        assert (made.places, made.running) == (3, 0)
+        assert (made.slots, made.running) == (3, 0)
         assert shown == [(None, None, 9), (None, "mail", 3)]
         with pytest.raises(NotFound):
             await client.limits.remove(queue="mail")
@@ -460,9 +460,9 @@ class TestCallbacks:
         with pytest.raises(NotFound):
             await client.callbacks.settle("cb_nothing")
 
-    async def test_who_is_told_reads_back(self, client):
-        made = await client.jobs.create("app:mail", schedule=EVERY_HOUR, on_dead={"job": "alert"})
+    async def test_who_is_reported_reads_back(self, client):
+        made = await client.jobs.create("app:mail", schedule=EVERY_HOUR, on_failure={"job": "alert"})
 
         job = await client.jobs.get(made.job_id)
 
-        assert (job.on_done, job.on_dead.job) == (None, "alert")
+        assert (job.on_end, job.on_failure.job) == (None, "alert")

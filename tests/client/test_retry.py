@@ -18,7 +18,7 @@ from duly.client.errors import (
     RateLimited,
     ServerFailed,
     Unavailable,
-    UnexpectedAnswer,
+    UnexpectedResponse,
     VersionChanged,
 )
 from duly.client.requests import Ask, NoReply, Reply, getting, path, posting, reader, removing
@@ -206,12 +206,12 @@ def test_an_untrusted_certificate_is_not_tried_again():
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, b"<html>"), (302, b""), (200, b"[1]")])
-def test_an_answer_of_something_else_is_told_apart(status, body):
-    with pytest.raises(UnexpectedAnswer):
+def test_an_answer_of_something_else_is_reported_apart(status, body):
+    with pytest.raises(UnexpectedResponse):
         World(Reply(status, {}, body)).hear(A_GET)
 
 
-def test_what_is_gone_after_a_lost_answer_is_gone_as_asked():
+def test_what_is_gone_after_a_lost_answer_is_gone_as_requested():
     world = World(LOST, told("not_found"))
 
     assert world.hear(removing(path("calendars", "holidays"))) is None
@@ -247,7 +247,7 @@ def test_a_change_whose_answer_was_lost_is_found_to_be_done():
 
 
 @pytest.mark.parametrize("now", [a_job(4, "default"), a_job(5, "mail")])
-def test_where_it_cannot_be_told_who_changed_a_job_that_is_said(now):
+def test_where_it_cannot_be_reported_who_changed_a_job_that_is_said(now):
     with pytest.raises(VersionChanged, match="cannot be told"):
         World(LOST, told("version_changed"), now).hear(A_CHANGE)
 
@@ -331,5 +331,5 @@ def test_fields_that_a_newer_server_tells_are_left_out_wherever_they_stand():
     [found] = reader(JobList)(Reply(200, {}, msgspec.json.encode(told))).items
     assert found.target == TargetSummary(type="function", handler="a")
     assert reader(JobSummary)(Reply(200, {}, msgspec.json.encode(event))).on_event == EventMatch(type="sold")
-    with pytest.raises(UnexpectedAnswer, match="queue"):
+    with pytest.raises(UnexpectedResponse, match="queue"):
         reader(JobSummary)(Reply(200, {}, msgspec.json.encode({**A_SUMMARY, "queue": 7, "colour": 1})))

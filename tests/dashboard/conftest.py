@@ -71,10 +71,10 @@ class House:
         return await self.state(run_id) in states
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]], seconds: float = WAIT_SECONDS) -> None:
+async def eventually(pauses: Callable[[], Awaitable[bool]], seconds: float = WAIT_SECONDS) -> None:
     """Wait until something holds."""
     deadline = time.monotonic() + seconds
-    while not await holds():
+    while not await pauses():
         assert time.monotonic() < deadline, "it never came to hold"
         await asyncio.sleep(0.05)
 

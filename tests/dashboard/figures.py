@@ -171,12 +171,12 @@ async def filtered(house: House, filters: Sequence[str], path: str = "/v1/jobs")
     """Ask for what fits, ten times each; the median in milliseconds."""
     found = {}
     for one in filters:
-        took = []
+        elapsed = []
         for _ in range(10):
             began = time.monotonic()
             await house.ask("GET", path, filter=one, page_size=50)
-            took.append((time.monotonic() - began) * 1000)
-        found[one] = round(statistics.median(took), 1)
+            elapsed.append((time.monotonic() - began) * 1000)
+        found[one] = round(statistics.median(elapsed), 1)
     return found
 
 
@@ -194,9 +194,9 @@ async def first_page(visitor: Visitor) -> tuple[int, float]:
     began = time.monotonic()
     await page.goto(f"{visitor.house.url}/ui/overview")
     await page.get_by_label("Oldest age").wait_for()
-    took = (time.monotonic() - began) * 1000
+    elapsed = (time.monotonic() - began) * 1000
     await client.detach()
-    return sum(int(size) for number, size in sizes.items() if "/v1/" not in urls.get(number, "/v1/")), round(took, 1)
+    return sum(int(size) for number, size in sizes.items() if "/v1/" not in urls.get(number, "/v1/")), round(elapsed, 1)
 
 
 async def started_on_screen(visitor: Visitor) -> float:
@@ -223,9 +223,9 @@ async def grown(visitor: Visitor, path: str, beats: int) -> Grown:
     await _beat(page, max(20, beats // 10))  # Whatever is made once is made by now.
     before = await _held(client)
     await _beat(page, beats)
-    after = await _held(client)
+    depends_on = await _held(client)
     await client.detach()
-    return Grown(beats, *(value for pair in zip(before, after, strict=True) for value in pair))
+    return Grown(beats, *(value for pair in zip(before, depends_on, strict=True) for value in pair))
 
 
 async def _beat(page: Page, beats: int) -> None:
@@ -263,7 +263,7 @@ async def measure(jobs: int, attempts: int, beats: int) -> dict[str, Any]:
             visitor = await visiting(browser, house)
             await visitor.log_in()
             first = [await first_page(visitor) for _ in range(5)]
-            tell(first_page_bytes=first[0][0], first_page_ms=statistics.median(took for _, took in first))
+            tell(first_page_bytes=first[0][0], first_page_ms=statistics.median(elapsed for _, elapsed in first))
             looked = [[await look(visitor, path) for _ in range(3)] for path in LISTS]
             tell(screens=[msgspec.structs.asdict(min(some, key=lambda one: one.server_ms)) for some in looked])
             starts = [await started_on_screen(visitor) for _ in range(3)]

@@ -38,17 +38,17 @@ async def furnish(house: House) -> dict[str, str]:
     dead = [await house.submit("fails", why=ERRORS[number % 3].format(number)) for number in range(24)]
     running = [await house.submit("takes_long") for _ in range(2)]
     waiting = {"target": {"type": "function", "handler": "greet"}, "queue": "mail"}
-    follows = (await house.ask("POST", "/v1/jobs", {**waiting, "after": running[:1]}))["job_id"]
+    follows = (await house.ask("POST", "/v1/jobs", {**waiting, "depends_on": running[:1]}))["job_id"]
     for _ in range(5):
         await house.ask("POST", "/v1/jobs", waiting)
-    await house.ask("PUT", "/v1/limits", {"queue": "default", "places": 20})
+    await house.ask("PUT", "/v1/limits", {"queue": "default", "slots": 20})
     await house.until(dead[-1], "dead")
     return {
         "job": jobs[-1],
         "follows": follows,
         "running": running[1],
         "workflow": await workflows(house),
-        **await places(house),
+        **await slots(house),
     }
 
 
@@ -72,7 +72,7 @@ async def workflows(house: House) -> str:
     return str(told["workflow_id"])
 
 
-async def places(house: House) -> dict[str, str]:
+async def slots(house: House) -> dict[str, str]:
     """Make destinations, one of which fails, files, one of which was changed by hand, tenants, keys and what holds runs back."""
     await house.ask("POST", "/v1/destinations", {"url": "https://hooks.partner.example/in"})
     hook = {"target": {"type": "webhook", "url": "http://127.0.0.1:9/in"}, "retry": {"max_attempts": 3, "base": "PT1S"}}
@@ -84,7 +84,7 @@ async def places(house: House) -> dict[str, str]:
     north = (await house.ask("POST", "/v1/tenants", {"name": "north"}))["tenant"]
     await house.ask("POST", "/v1/keys", {"name": "wall display", "scopes": ["jobs:read"]})
     await house.ask("POST", "/v1/keys", {"name": "north admin", "scopes": ["admin"], "tenant": north})
-    await house.ask("PUT", "/v1/gates/mail-provider", {"rate": {"limit": 100, "per": "PT1M"}})
+    await house.ask("PUT", "/v1/concurrency-keys/mail-provider", {"rate": {"limit": 100, "per": "PT1M"}})
     listed = (await house.ask("GET", "/v1/destinations"))["items"]
     return {"destination": next(one["destination_id"] for one in listed if "127.0.0.1" in one["origin"])}
 

@@ -85,9 +85,9 @@ class TestRuns:
         for run_id in run_ids:
             await house.until(run_id, "cancelled")
 
-    async def test_one_that_follows_another_says_so(self, visitor, house):
+    async def test_one_that_depends_on_another_says_so(self, visitor, house):
         first = await house.submit("takes_long")
-        job = {"target": {"type": "function", "handler": "greet"}, "after": [first]}
+        job = {"target": {"type": "function", "handler": "greet"}, "depends_on": [first]}
         second = (await house.ask("POST", "/v1/jobs", job))["job_id"]
         await visitor.go(f"/runs/{second}")
 
@@ -146,7 +146,7 @@ class TestQueues:
         await expect(page.get_by_role("row", name=re.compile("^default"))).to_contain_text("of 7")
         [limit] = await self.limits_of_default(house)
         [queue] = [one for one in (await house.ask("GET", "/v1/queues"))["items"] if one["name"] == "default"]
-        assert (limit["queue"], limit["places"], queue["age_limit_seconds"]) == ("default", 7, 90)
+        assert (limit["queue"], limit["slots"], queue["age_limit_seconds"]) == ("default", 7, 90)
 
         await page.get_by_role("button", name="Set limits of queue default").click()
         await page.get_by_label("Max concurrent runs").fill("")

@@ -22,7 +22,7 @@ HEADINGS = {
 
 
 @pytest.fixture(scope="module")
-async def places(house):
+async def slots(house):
     """The path of each screen, each with something to see."""
     good, bad = await house.submit("greet", name="Ada"), await house.submit("fails", why="broken")
     job_id = await house.schedule("looked-at", tags=["seen"])
@@ -40,13 +40,13 @@ async def settled(visitor):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_axe_finds_nothing_serious(browser, house, places, scheme):
+async def test_axe_finds_nothing_serious(browser, house, slots, scheme):
     visitor = await visiting(browser, house, color_scheme=scheme)
     await visitor.page.goto(house.url + "/")
     await expect(visitor.page.get_by_label("API key")).to_be_visible()
     found = {"log-in": await serious(visitor)}
     await visitor.log_in()
-    for path in places:
+    for path in slots:
         await visitor.go(path)
         await settled(visitor)
         found[path] = await serious(visitor)
@@ -67,11 +67,11 @@ async def serious(visitor):
     ]
 
 
-async def test_on_a_phone_nothing_hangs_over_the_edge(browser, house, places):
+async def test_on_a_phone_nothing_hangs_over_the_edge(browser, house, slots):
     visitor = await visiting(browser, house, viewport={"width": 360, "height": 740})
     await visitor.log_in()
     wide = {}
-    for path in places:
+    for path in slots:
         await visitor.go(path)
         await settled(visitor)
         wide[path] = await visitor.page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -99,7 +99,7 @@ async def test_the_theme_is_chosen_and_remembered(stranger):
     assert await page.evaluate(ground) == dark
 
 
-async def test_keys_lead_everywhere(visitor, places):
+async def test_keys_lead_everywhere(visitor, slots):
     page = visitor.page
     await visitor.go("/overview")
     for keys, heading in HEADINGS.items():
@@ -121,7 +121,7 @@ async def test_keys_lead_everywhere(visitor, places):
     await expect(page.get_by_label("Queue", exact=True)).to_be_focused()
 
 
-async def test_the_palette_finds_a_job_by_its_name(visitor, places):
+async def test_the_palette_finds_a_job_by_its_name(visitor, slots):
     page = visitor.page
     await visitor.go("/overview")
     await page.keyboard.press("Control+k")
@@ -131,10 +131,10 @@ async def test_the_palette_finds_a_job_by_its_name(visitor, places):
     await expect(page.get_by_role("heading", name="looked-at")).to_be_visible()
 
 
-async def test_times_are_local_with_utc_beside_them(browser, house, places):
+async def test_times_are_local_with_utc_next_to_them(browser, house, slots):
     visitor = await visiting(browser, house, timezone_id="Asia/Tokyo", locale="en-GB")
     await visitor.log_in()
-    await visitor.go(places[2])
+    await visitor.go(slots[2])
     shown = visitor.page.get_by_label("Next fires", exact=True).locator("time").first
     await expect(shown).to_contain_text("13:00")  # at 04:00 UTC
 

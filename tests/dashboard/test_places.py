@@ -57,7 +57,7 @@ async def places(house):
     source, made = await a_file(house, report={}, clean={})
     await change(house, made["report"], priority=1)
     await house.ask("PUT", "/v1/limits", {"queue": "reports", "places": 7})
-    await house.ask("PUT", "/v1/gates/looked-at", {"limit": 3})
+    await house.ask("PUT", "/v1/concurrency-keys/looked-at", {"limit": 3})
     listed = ["/destinations", f"/destinations/{one['destination_id']}", "/files", f"/files/{source}"]
     return [*listed, "/keys", "/tenants/1", "/audit", "/system"]
 
@@ -279,14 +279,14 @@ class TestTenantsAndKeys:
         assert await the_limit(house, queue) is None
 
     async def test_what_a_key_of_runs_allows_is_changed_and_given_back(self, visitor, house):
-        page, key = visitor.page, a_name("gate")
-        await house.ask("PUT", f"/v1/gates/{key}", {"limit": 3})
+        page, key = visitor.page, a_name("concurrency")
+        await house.ask("PUT", f"/v1/concurrency-keys/{key}", {"limit": 3})
         await visitor.go("/keys")
         await page.get_by_role("button", name=f"Override limits of key {key}").click()
         await page.get_by_label("Max concurrent runs").fill("9")
         await page.get_by_role("button", name="Set limits").click()
         await expect(page.get_by_role("row", name=re.compile(key))).to_contain_text("9 slots")
-        assert (await house.ask("GET", f"/v1/gates/{key}"))["limits"]["limit"] == 9
+        assert (await house.ask("GET", f"/v1/concurrency-keys/{key}"))["limits"]["limit"] == 9
 
         await page.get_by_role("button", name=f"Override limits of key {key}").click()
         await page.get_by_label("Max concurrent runs").fill("")

@@ -12,7 +12,7 @@ NO_SCREEN = {
     **dict.fromkeys(
         (
             *("register_worker", "claim_runs", "renew_lease", "settle_runs", "report_progress", "save_checkpoint"),
-            *("append_logs", "leave", "settle_callback", "extend_callback", "report_callback", "take_in_event"),
+            *("append_logs", "leave", "settle_callback", "extend_callback", "report_callback", "accept_event"),
             *("create_jobs", "create_workflow", "add_nodes"),
         ),
         _PROGRAMS,
@@ -26,9 +26,9 @@ NO_SCREEN = {
     "export_file": "a file is written where it is kept: `duly export`",
     **dict.fromkeys(("read_recovery", "approve_recovery", "dismiss_recovery"), "after an outage: `duly recover`"),
     **dict.fromkeys(("backfill_job", "list_backfills", "read_backfill", "cancel_backfill"), "`duly jobs backfill`"),
-    **dict.fromkeys(("list_calendars", "read_calendar", "keep_calendar", "delete_calendar"), "`duly calendars`"),
+    **dict.fromkeys(("list_calendars", "read_calendar", "put_calendar", "delete_calendar"), "`duly calendars`"),
     "list_moved_fires": "`duly jobs moved`",
-    "read_gate": "the list shows all there is of a key",
+    "read_concurrency_key": "the list shows all there is of a key",
 }
 _PATH = re.compile(r"const path = `(/v1/[^`]*)`")
 _CALL = re.compile(

@@ -110,7 +110,7 @@ class TestOverview:
             {"code": "no_worker", "severity": "bad", "text": f"Nobody serves queue q{number}.", "id": f"q{number}"}
             for number in range(20)
         ]
-        other = {"code": "queue_held", "severity": "warning", "text": "Queue mail is paused.", "id": "mail"}
+        other = {"code": "queue_paused", "severity": "warning", "text": "Queue mail is paused.", "id": "mail"}
 
         async def ill(route):
             answer = await route.fetch()
@@ -276,7 +276,7 @@ class TestJob:
         await page.get_by_role("button", name="Show changes").click()
         await expect(page.get_by_label("Changes").locator(".gone")).to_contain_text("Ada")
 
-    async def test_its_rules_are_told_and_an_edit_of_something_else_leaves_them(self, visitor, house):
+    async def test_its_rules_are_reported_and_an_edit_of_something_else_leaves_them(self, visitor, house):
         customer, provider = a_name("customer"), a_name("provider")
         rules = {
             "concurrency": {"key": customer, "limit": 2},
@@ -504,7 +504,7 @@ class TestDead:
         await house.until(run_id, "dead")
         assert "another reason" in (await house.ask("GET", f"/v1/runs/{run_id}"))["reason"]
 
-    async def test_one_is_discarded_after_it_was_asked_for_twice(self, visitor, house):
+    async def test_one_is_discarded_after_it_was_requested_for_twice(self, visitor, house):
         word = a_name("one")
         run_id = await a_dead_run(house, word)
         await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
@@ -517,7 +517,7 @@ class TestDead:
         await expect(page.get_by_text("No matching dead letters")).to_be_visible()
         assert await house.state(run_id) == "cancelled"
 
-    async def test_what_fits_is_discarded_after_its_number_was_told(self, visitor, house):
+    async def test_what_fits_is_discarded_after_its_number_was_reported(self, visitor, house):
         word = a_name("discard")
         runs = [await a_dead_run(house, word) for _ in range(2)]
         await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
@@ -537,11 +537,11 @@ class TestQueues:
         await page.get_by_role("textbox", name="Reason").fill("flooded")
         await page.get_by_role("dialog").get_by_role("button", name="Pause queue").click()
         await expect(page.get_by_label("Paused", exact=True)).to_contain_text("flooded")
-        assert [hold["queue"] for hold in (await house.ask("GET", "/v1/holds"))["items"]] == ["default"]
+        assert [hold["queue"] for hold in (await house.ask("GET", "/v1/pauses"))["items"]] == ["default"]
 
         await page.get_by_role("button", name="Resume queue default", exact=True).click()
         await expect(page.get_by_label("Paused", exact=True)).to_be_hidden()
-        assert (await house.ask("GET", "/v1/holds"))["items"] == []
+        assert (await house.ask("GET", "/v1/pauses"))["items"] == []
 
     async def test_everything_is_paused_and_goes_on(self, visitor, house):
         await visitor.go("/queues")
@@ -553,9 +553,9 @@ class TestQueues:
 
         await page.get_by_label("Paused", exact=True).get_by_role("button", name="Resume").click()
         await expect(page.get_by_label("Paused", exact=True)).to_be_hidden()
-        assert (await house.ask("GET", "/v1/holds"))["items"] == []
+        assert (await house.ask("GET", "/v1/pauses"))["items"] == []
 
-    async def test_what_is_held_of_another_tenant_is_told_as_that_and_goes_on_by_itself(self, visitor, house):
+    async def test_what_is_held_of_another_tenant_is_reported_as_that_and_goes_on_by_itself(self, visitor, house):
         tenant = (await house.ask("POST", "/v1/tenants", {"name": a_name("held")}))["tenant"]
         queue = a_name("theirs")
         for scope in ({"tenant": tenant}, {"tenant": tenant, "queue": queue}, {"queue": queue}):
@@ -579,7 +579,7 @@ class TestQueues:
 
 
 async def holds_are(house, wanted):
-    return {(one["tenant"], one["queue"]) for one in (await house.ask("GET", "/v1/holds"))["items"]} == wanted
+    return {(one["tenant"], one["queue"]) for one in (await house.ask("GET", "/v1/pauses"))["items"]} == wanted
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/jobs/a/b/c"])

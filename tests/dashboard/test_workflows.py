@@ -16,9 +16,9 @@ SCHEMES: list[Literal["dark", "light"]] = ["dark", "light"]
 ROWS_MAX = 500  # of whatever repeats: boxes of a graph, rows of a table, bars
 
 
-def node(handler="greet", *after, **more):
-    edges = [name if isinstance(name, str) else {"node": name[0], "on": name[1]} for name in after]
-    return {"target": {"type": "function", "handler": handler}, "after": edges, **more}
+def node(handler="greet", *depends_on, **more):
+    edges = [name if isinstance(name, str) else {"node": name[0], "on": name[1]} for name in depends_on]
+    return {"target": {"type": "function", "handler": handler}, "depends_on": edges, **more}
 
 
 # Everything that a workflow can have: a map, added nodes, each condition, a node that fails and one that is skipped.
@@ -286,15 +286,15 @@ class TestActions:
         await visitor.go(f"/workflows/{held}")
         await expect(box(page, "held", "running")).to_be_visible()
         await expect(box(page, "later", "waiting")).to_be_visible()
-        places = "[...document.querySelectorAll('[data-unit]')].map(one => one.getAttribute('transform'))"
+        slots = "[...document.querySelectorAll('[data-unit]')].map(one => one.getAttribute('transform'))"
         await page.evaluate("document.querySelector('[data-unit=later]').kept = true")
-        before = await page.evaluate(places)
+        before = await page.evaluate(slots)
         run_id = next(one["run_id"] for one in (await told(house, held))["nodes"] if one["name"] == "held")
         await house.ask("POST", f"/v1/runs/{run_id}/cancel")
 
         await expect(box(page, "later", "succeeded")).to_be_visible()
         await expect(box(page, "held", "cancelled")).to_be_visible()
-        assert await page.evaluate(places) == before
+        assert await page.evaluate(slots) == before
         assert await page.evaluate("document.querySelector('[data-unit=later]').kept")
 
     async def test_a_replay_says_what_it_would_do_and_does_that(self, visitor, house):

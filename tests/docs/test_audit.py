@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "audit.md"
 _ACTION = re.compile(r"`([a-z]+\.[a-z_]+)`")
 
 
-def test_every_action_is_told():
+def test_every_action_is_reported():
     page = PAGE.read_text()
     table = page.partition("## Actions")[2].partition("\n## ")[0]
 

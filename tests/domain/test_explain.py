@@ -6,27 +6,27 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.diagnosis.explain.codes import CODES, HOLDING
+from duly.domain.diagnosis.explain.codes import BLOCKERS, CODES
 from duly.domain.diagnosis.explain.facts import (
     POSITION_MAX,
     Awaited,
+    ConcurrencyKey,
     Excluded,
-    Gate,
     JobFacts,
     Parents,
     Passed,
+    Reservation,
     RunFacts,
     Serving,
     Stall,
-    Turn,
-    holding_of,
+    blocker_of,
 )
 from duly.domain.diagnosis.explain.jobs import explain_job
 from duly.domain.diagnosis.explain.runs import explain_run
 from duly.domain.diagnosis.explain.words import rate_text, spoken
 from duly.domain.limits.overload import Overload
-from duly.domain.limits.pause import Hold, Scope
-from duly.domain.limits.scaling import FUNCTIONS, Pace
+from duly.domain.limits.pause import Pause, Scope
+from duly.domain.limits.scaling import FUNCTIONS, Throughput
 from duly.domain.runs.run import RUN_STATES
 from tests.clock import START
 
@@ -94,16 +94,16 @@ class TestRun:
     def test_a_handler_nobody_knows_comes_with_those_that_are_known(self):
         found = told(explain_run(a_run("ready", workers=[OTHER_HANDLER, OTHER_QUEUE])))
 
-        assert "build" in found["no_worker_has_handler"]
+        assert "build" in found["unroutable"]
         assert "workers_busy" not in found
 
-    def test_one_at_a_gate_says_who_is_inside(self):
-        gate = Gate("customer-7", 1, 1, [UUID(int=5)])
+    def test_one_at_a_concurrency_key_says_who_is_inside(self):
+        concurrency = ConcurrencyKey("customer-7", 1, 1, [UUID(int=5)])
 
-        found = told(explain_run(a_run("blocked", gate=gate)))
+        found = told(explain_run(a_run("blocked", concurrency=concurrency)))
 
-        assert "'customer-7': 1 of 1" in found["gate_concurrency"]
-        assert str(UUID(int=5)) in found["gate_concurrency"]
+        assert "'customer-7': 1 of 1" in found["concurrency_limit"]
+        assert str(UUID(int=5)) in found["concurrency_limit"]
 
     def test_one_that_retries_says_when_and_why(self):
         run = a_run(
@@ -122,8 +122,8 @@ class TestRun:
         found = told(explain_run(run))
 
         assert "worker able" in found["running"]
-        assert "3.2 s" in found["late"]
-        assert "queue mail" in found["late"]
+        assert "3.2 s" in found["start_delayed"]
+        assert "queue mail" in found["start_delayed"]
         assert "worker_silent" not in found
         assert "worker_silent" in told(explain_run(a_run("running", worker="able", worker_is_live=False)))
 
@@ -138,10 +138,10 @@ class TestRun:
     def test_one_that_waits_where_every_worker_stands_still_says_so(self):
         found = explain_run(a_run("ready", workers=[STALLED, OTHER_QUEUE]))
 
-        holding = holding_of(found)
-        assert holding is not None
-        assert holding.code == "workers_stalled"
-        assert "worker able" in holding.text
+        blocker = blocker_of(found)
+        assert blocker is not None
+        assert blocker.code == "workers_stalled"
+        assert "worker able" in blocker.text
         assert "workers_stalled" not in told(explain_run(a_run("ready", workers=[STALLED, ABLE])))
 
     @pytest.mark.parametrize(
@@ -154,20 +154,20 @@ class TestRun:
         ],
     )
     @pytest.mark.parametrize("state", ["running", "succeeded"])
-    def test_the_queue_is_not_blamed_for_what_a_gate_may_have_done(self, state, passed, named):
+    def test_the_queue_is_not_blamed_for_what_a_concurrency_key_may_have_done(self, state, passed, named):
         run = a_run(state, passed=passed, worker="able", started_at=START - seconds(60), due_at=START - seconds(90))
 
-        late = told(explain_run(run))["late"]
+        late = told(explain_run(run))["start_delayed"]
         assert all(fact in late for fact in ("30 s", named, "queue mail", "not recorded"))
 
     def test_of_one_that_is_over_the_cause_is_not_known_where_its_record_tells_none(self):
         run = a_run("succeeded", started_at=START - seconds(60), due_at=START - seconds(90))
 
-        late = told(explain_run(run))["late"]
+        late = told(explain_run(run))["start_delayed"]
         assert all(fact in late for fact in ("30 s", "queue mail", "not recorded"))
 
     def test_one_held_ahead_is_not_running(self):
-        assert "in 3.0 s" in told(explain_run(a_run("ready", worker="able", due_at=START + seconds(3))))["held_ahead"]
+        assert "in 3.0 s" in told(explain_run(a_run("ready", worker="able", due_at=START + seconds(3))))["leased_ahead"]
 
     def test_a_dead_one_says_why_and_what_to_do(self):
         found = told(explain_run(a_run("dead", attempt=5, reason="broken", replays=2)))
@@ -234,29 +234,29 @@ class TestDestinations:
         return told(explain_run(a_run("blocked", destination=awaited)))
 
     def test_one_that_is_left_alone_says_when_it_is_tried_and_how_to_end_the_wait(self):
-        text = self.waits(state="open", tried_at=START + seconds(12))["breaker_open"]
+        text = self.waits(state="open", probe_at=START + seconds(12))["circuit_open"]
 
         assert "in 12 s" in text
         assert "No attempt is used up" in text
         assert "duly destinations close https://hooks.example" in text
 
     def test_one_that_is_tried(self):
-        assert "next try now" in self.waits(state="half_open")["breaker_open"]
+        assert "next try now" in self.waits(state="half_open")["circuit_open"]
 
-    def test_one_that_has_asked_to_be_left_alone(self):
-        assert "breaker_open" in self.waits(state="closed", tried_at=START + seconds(90))
+    def test_one_that_has_requested_to_be_left_alone(self):
+        assert "circuit_open" in self.waits(state="closed", probe_at=START + seconds(90))
 
     def test_one_with_a_rate(self):
-        assert "2.5 a second" in self.waits(state="closed", rate=2.5)["gate_rate"]
-        assert "slow start" in self.waits(state="closed", ramp_rate=10.0)["gate_rate"]
+        assert "2.5 a second" in self.waits(state="closed", rate=2.5)["rate_limit"]
+        assert "slow start" in self.waits(state="closed", ramp_rate=10.0)["rate_limit"]
 
     def test_one_that_is_full(self):
-        assert "4 of 5 requests" in self.waits(state="closed", places=5, in_flight=4)["gate_concurrency"]
+        assert "4 of 5 requests" in self.waits(state="closed", slots=5, in_flight=4)["concurrency_limit"]
 
 
 NOBODY = ()
 RUN = UUID(int=5)
-A_HOLD = Hold(Scope(queue="mail"), "broken", "somebody", START)
+A_HOLD = Pause(Scope(queue="mail"), "broken", "somebody", START)
 LATE_BY = START - seconds(30)
 AN_OVERLOAD = Overload(1, "mail", seconds(90), seconds(60))
 HELD_RUNS: list[tuple[str, RunFacts, str, timedelta | None]] = [
@@ -267,40 +267,65 @@ HELD_RUNS: list[tuple[str, RunFacts, str, timedelta | None]] = [
     ("retry_backoff", a_run("retrying", due_at=START + seconds(30)), "the retry delay", seconds(30)),
     (
         "queue_paused",
-        a_run("ready", due_at=LATE_BY, holds=[A_HOLD], workers=NOBODY),
+        a_run("ready", due_at=LATE_BY, pauses=[A_HOLD], workers=NOBODY),
         "`duly resume --queue mail`",
         None,
     ),
-    ("queue_paused", a_run("retrying", due_at=LATE_BY, holds=[A_HOLD]), "duly resume", None),
+    ("queue_paused", a_run("retrying", due_at=LATE_BY, pauses=[A_HOLD]), "duly resume", None),
     ("no_worker_for_queue", a_run("ready", workers=NOBODY), "duly worker module:app --queue mail", None),
-    ("no_worker_has_handler", a_run("ready", workers=[OTHER_HANDLER]), "duly worker module:app", None),
+    ("unroutable", a_run("ready", workers=[OTHER_HANDLER]), "duly worker module:app", None),
     ("workers_stalled", a_run("ready", workers=[STALLED]), "another worker of queue mail", None),
-    ("queue_backlog", a_run("ready", due_at=LATE_BY, before=9, pace=Pace(2.0, 0.1)), "a free slot", seconds(5)),
-    ("queue_backlog", a_run("retrying", due_at=LATE_BY, before=9), "more workers", None),
-    ("queue_backlog", a_run("ready", due_at=LATE_BY, before=POSITION_MAX, pace=Pace(2.0, 0.1)), "a free slot", None),
-    ("gate_concurrency", a_run("blocked", gate=Gate("g", 2, 2, [RUN], before=3)), "'g'", None),
     (
-        "gate_concurrency",
-        a_run("blocked", gate=Gate("g", 2, 2, before=3), pace=Pace(1, 10.0)),
+        "queue_backlog",
+        a_run("ready", due_at=LATE_BY, before=9, throughput=Throughput(2.0, 0.1)),
+        "a free slot",
+        seconds(5),
+    ),
+    ("queue_backlog", a_run("retrying", due_at=LATE_BY, before=9), "more workers", None),
+    (
+        "queue_backlog",
+        a_run("ready", due_at=LATE_BY, before=POSITION_MAX, throughput=Throughput(2.0, 0.1)),
+        "a free slot",
+        None,
+    ),
+    ("concurrency_limit", a_run("blocked", concurrency=ConcurrencyKey("g", 2, 2, [RUN], before=3)), "'g'", None),
+    (
+        "concurrency_limit",
+        a_run("blocked", concurrency=ConcurrencyKey("g", 2, 2, before=3), throughput=Throughput(1, 10.0)),
         "'g'",
         seconds(20),
     ),
-    ("gate_concurrency", a_run("blocked", reason="waits for a slot of g"), "a free slot", None),
-    ("gate_fifo", a_run("blocked", gate=Gate("g", 1, 1, [RUN], before=2, is_fifo=True)), f"run {RUN}", None),
-    ("gate_fifo", a_run("blocked", gate=Gate("g", 1, 0, before=2, is_fifo=True, next_run=RUN)), f"run {RUN}", None),
-    ("gate_rate", a_run("blocked", turn=Turn("k", 5, 1, 4, START + seconds(0.8))), "a higher rate", seconds(0.8)),
-    ("gate_rate", a_run("blocked", turn=Turn("k", 5, 1)), "'k'", None),
+    ("concurrency_limit", a_run("blocked", reason="waits for a slot of g"), "a free slot", None),
     (
-        "gate_rate",
+        "fifo_order",
+        a_run("blocked", concurrency=ConcurrencyKey("g", 1, 1, [RUN], before=2, is_fifo=True)),
+        f"run {RUN}",
+        None,
+    ),
+    (
+        "fifo_order",
+        a_run("blocked", concurrency=ConcurrencyKey("g", 1, 0, before=2, is_fifo=True, next_run=RUN)),
+        f"run {RUN}",
+        None,
+    ),
+    (
+        "rate_limit",
+        a_run("blocked", reservation=Reservation("k", 5, 1, 4, START + seconds(0.8))),
+        "a higher rate",
+        seconds(0.8),
+    ),
+    ("rate_limit", a_run("blocked", reservation=Reservation("k", 5, 1)), "'k'", None),
+    (
+        "rate_limit",
         a_run("blocked", destination=Awaited(origin="https://x", state="closed", rate=2.0)),
         "duly destinations limit",
         None,
     ),
-    ("blocked_parent", a_run("blocked", parents=Parents(["extract", "load"])), "the end of extract, load", None),
+    ("dependency", a_run("blocked", parents=Parents(["extract", "load"])), "the end of extract, load", None),
     ("paused", a_run("blocked", parents=Parents([], RUN, is_paused=True)), f"duly workflows resume {RUN}", None),
     (
-        "breaker_open",
-        a_run("blocked", destination=Awaited(origin="https://x", state="open", tried_at=START + seconds(12))),
+        "circuit_open",
+        a_run("blocked", destination=Awaited(origin="https://x", state="open", probe_at=START + seconds(12))),
         "duly destinations close https://x",
         seconds(12),
     ),
@@ -324,35 +349,35 @@ HELD_JOBS: list[tuple[str, JobFacts, str, timedelta | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "run", "frees", "starts_in"), HELD_RUNS)
-def test_the_first_thing_that_holds_a_run_back_says_what_frees_it_and_when(code, run, frees, starts_in):
-    holding = holding_of(explain_run(run))
+@pytest.mark.parametrize(("code", "run", "resolved_by", "starts_in"), HELD_RUNS)
+def test_the_first_thing_that_holds_a_run_back_says_what_frees_it_and_when(code, run, resolved_by, starts_in):
+    blocker = blocker_of(explain_run(run))
 
-    assert holding is not None
-    assert holding.code == code
-    assert frees in str(holding.frees)
-    assert holding.probable_start_at == (None if starts_in is None else START + starts_in)
+    assert blocker is not None
+    assert blocker.code == code
+    assert resolved_by in str(blocker.resolved_by)
+    assert blocker.probable_start_at == (None if starts_in is None else START + starts_in)
 
 
-@pytest.mark.parametrize(("code", "job", "frees", "starts_in"), HELD_JOBS)
-def test_the_first_thing_that_holds_a_job_back_says_what_frees_it_and_when(code, job, frees, starts_in):
-    holding = holding_of(explain_job(job))
+@pytest.mark.parametrize(("code", "job", "resolved_by", "starts_in"), HELD_JOBS)
+def test_the_first_thing_that_holds_a_job_back_says_what_frees_it_and_when(code, job, resolved_by, starts_in):
+    blocker = blocker_of(explain_job(job))
 
-    assert holding is not None
-    assert holding.code == code
-    assert frees in str(holding.frees)
-    assert holding.probable_start_at == (None if starts_in is None else START + starts_in)
+    assert blocker is not None
+    assert blocker.code == code
+    assert resolved_by in str(blocker.resolved_by)
+    assert blocker.probable_start_at == (None if starts_in is None else START + starts_in)
 
 
 def test_every_code_that_holds_is_among_these_stories():
     told_of = {story[0] for story in (*HELD_RUNS, *HELD_JOBS)}
 
-    assert told_of == HOLDING
+    assert told_of == BLOCKERS
 
 
 @pytest.mark.parametrize("state", ["running", "dead", "succeeded", "cancelled", "skipped", "expired"])
 def test_nothing_holds_what_runs_or_is_over(state):
-    assert holding_of(explain_run(a_run(state, worker="able"))) is None
+    assert blocker_of(explain_run(a_run(state, worker="able"))) is None
 
 
 @pytest.mark.parametrize("state", RUN_STATES)

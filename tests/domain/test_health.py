@@ -11,7 +11,7 @@ from duly.domain.targets.circuit import (
     Health,
     Queue,
     State,
-    Turn,
+    StateChange,
     closed_by_hand,
     cool_seconds,
     judge,
@@ -27,7 +27,7 @@ class TestClosed:
         assert judge(Health(failures_in_a_row=failures, failing=failures), EVEN) is None
 
     def test_enough_of_them_open_it(self):
-        assert judge(Health(failures_in_a_row=FAILURES_IN_A_ROW), EVEN) == Turn(
+        assert judge(Health(failures_in_a_row=FAILURES_IN_A_ROW), EVEN) == StateChange(
             state=State.OPEN, openings=1, wait_seconds=1
         )
 
@@ -47,10 +47,10 @@ class TestClosed:
         assert (judge(Health(healthy=healthy, failing=failing), EVEN) is not None) == opens
 
     def test_one_that_asks_to_be_left_alone_is_left_alone_for_as_long(self):
-        assert judge(Health(asked_seconds=90), EVEN) == Turn(state=State.OPEN, openings=1, wait_seconds=90)
+        assert judge(Health(requested_seconds=90), EVEN) == StateChange(state=State.OPEN, openings=1, wait_seconds=90)
 
     def test_one_that_asks_for_less_than_its_cool_down_gets_that(self):
-        turn = judge(Health(asked_seconds=0.2), EVEN)
+        turn = judge(Health(requested_seconds=0.2), EVEN)
         assert turn is not None
         assert turn.wait_seconds == 1
 
@@ -65,21 +65,21 @@ class TestCoolDown:
         assert cool_seconds(1, 1) == 1.25
 
     def test_one_that_falls_again_soon_is_left_alone_for_longer(self):
-        fallen = Health(openings=2, failures_in_a_row=5, since_turn_seconds=CALM_SECONDS - 1)
-        assert judge(fallen, EVEN) == Turn(state=State.OPEN, openings=3, wait_seconds=4)
+        fallen = Health(openings=2, failures_in_a_row=5, since_state_change_seconds=CALM_SECONDS - 1)
+        assert judge(fallen, EVEN) == StateChange(state=State.OPEN, openings=3, wait_seconds=4)
 
     def test_calm_is_forgiving(self):
-        fallen = Health(openings=5, failures_in_a_row=5, since_turn_seconds=CALM_SECONDS)
-        assert judge(fallen, EVEN) == Turn(state=State.OPEN, openings=1, wait_seconds=1)
+        fallen = Health(openings=5, failures_in_a_row=5, since_state_change_seconds=CALM_SECONDS)
+        assert judge(fallen, EVEN) == StateChange(state=State.OPEN, openings=1, wait_seconds=1)
 
 
 class TestOpen:
     @pytest.mark.parametrize(("wait", "asked"), [(0.1, 0), (0, 0.1), (5, 5)])
-    def test_it_is_left_alone_while_it_cools_or_has_asked_for_it(self, wait, asked):
-        assert judge(Health(state=State.OPEN, wait_seconds=wait, asked_seconds=asked), EVEN) is None
+    def test_it_is_left_alone_while_it_cools_or_has_requested_for_it(self, wait, asked):
+        assert judge(Health(state=State.OPEN, wait_seconds=wait, requested_seconds=asked), EVEN) is None
 
     def test_then_it_is_tried(self):
-        assert judge(Health(state=State.OPEN, openings=3), EVEN) == Turn(state=State.HALF_OPEN, openings=3)
+        assert judge(Health(state=State.OPEN, openings=3), EVEN) == StateChange(state=State.HALF_OPEN, openings=3)
 
     def test_what_ends_late_changes_nothing(self):
         assert judge(Health(state=State.OPEN, wait_seconds=1, failures_in_a_row=99, successes_in_a_row=9), EVEN) is None
@@ -91,11 +91,13 @@ class TestHalfOpen:
 
     def test_two_close_it(self):
         turn = judge(Health(state=State.HALF_OPEN, successes_in_a_row=2, openings=3, steady_rate=40), EVEN)
-        assert turn == Turn(state=State.CLOSED, openings=3, ramp_rate=60)
+        assert turn == StateChange(state=State.CLOSED, openings=3, ramp_rate=60)
 
     def test_one_failure_opens_it_for_twice_as_long(self):
-        turn = judge(Health(state=State.HALF_OPEN, failures_in_a_row=1, openings=1, since_turn_seconds=99), EVEN)
-        assert turn == Turn(state=State.OPEN, openings=2, wait_seconds=2)
+        turn = judge(
+            Health(state=State.HALF_OPEN, failures_in_a_row=1, openings=1, since_state_change_seconds=99), EVEN
+        )
+        assert turn == StateChange(state=State.OPEN, openings=2, wait_seconds=2)
 
     def test_a_failure_weighs_more_than_the_successes_before_it(self):
         turn = judge(Health(state=State.HALF_OPEN, failures_in_a_row=1, successes_in_a_row=2), EVEN)
@@ -128,12 +130,12 @@ class TestLettingThrough:
         assert let_through(Queue(state=State.HALF_OPEN, in_flight=in_flight, waiting=waiting)) == going
 
     def test_as_many_as_find_a_place(self):
-        assert let_through(Queue(places=10)) == 10
-        assert let_through(Queue(places=10, in_flight=7, waiting=1)) == 2
-        assert let_through(Queue(places=10, in_flight=10, waiting=30)) == 0
+        assert let_through(Queue(slots=10)) == 10
+        assert let_through(Queue(slots=10, in_flight=7, waiting=1)) == 2
+        assert let_through(Queue(slots=10, in_flight=10, waiting=30)) == 0
 
-    def test_more_where_places_change_hands_quickly(self):
-        assert let_through(Queue(places=10, in_flight=10, answers_per_second=100)) == 75
+    def test_more_where_slots_change_hands_quickly(self):
+        assert let_through(Queue(slots=10, in_flight=10, answers_per_second=100)) == 75
 
     def test_as_many_as_have_a_turn_soon(self):
         """Half a second's worth, and a tick's worth more, because they are not with their workers at once."""
@@ -141,7 +143,7 @@ class TestLettingThrough:
         assert let_through(Queue(rate=20, tokens=-9.5)) == 5  # Nearly all of them are taken.
         assert let_through(Queue(rate=20, tokens=-9.5, waiting=3)) == 2
         assert let_through(Queue(rate=20, tokens=-20)) == 0
-        assert let_through(Queue(rate=1_000, tokens=1, places=10)) == 10
+        assert let_through(Queue(rate=1_000, tokens=1, slots=10)) == 10
 
     @pytest.mark.parametrize(("tokens", "going"), [(0.0, 0), (0.94, 0), (0.95, 1), (1.0, 1)])
     def test_at_a_low_rate_one_goes_shortly_before_its_turn(self, tokens, going):
@@ -149,6 +151,6 @@ class TestLettingThrough:
 
 
 def test_while_retries_are_turned_away_no_more_go_than_are_paid_for():
-    assert let_through(Queue(places=100, turns_away=True)) == 1
-    assert let_through(Queue(places=100, turns_away=True, answers_per_second=200, retry_share=0.2)) == 10
-    assert let_through(Queue(places=5, turns_away=True, answers_per_second=2000)) == 100
+    assert let_through(Queue(slots=100, rejects=True)) == 1
+    assert let_through(Queue(slots=100, rejects=True, answers_per_second=200, retry_share=0.2)) == 10
+    assert let_through(Queue(slots=5, rejects=True, answers_per_second=2000)) == 100

@@ -34,7 +34,7 @@ def test_what_has_ended_well_or_was_cancelled_is_final_whatever_came_before(outc
 
 
 @pytest.mark.parametrize("attempt", [1, 3, 100])
-def test_a_snooze_waits_as_long_as_asked_and_never_gives_up(attempt):
+def test_a_snooze_waits_as_long_as_requested_and_never_gives_up(attempt):
     assert after(Snoozed(seconds(90)), attempt=attempt) == WaitFor(seconds(90), history=RunHistory(attempts_before=1))
 
 
@@ -72,7 +72,7 @@ def test_a_failure_clears_the_suspicion_of_an_earlier_loss():
     assert after(Failed("broken"), attempt=2, losses=1) == WaitFor(seconds(10), losses=0, suspect=False)
 
 
-def test_story_08_a_run_lost_beside_others_becomes_a_suspect_but_is_not_to_blame():
+def test_story_08_a_run_lost_next_to_others_becomes_a_suspect_but_is_not_to_blame():
     assert after(Lost(named=False)) == WaitFor(seconds(5), losses=0, suspect=True)
 
 
@@ -81,7 +81,7 @@ def test_story_08_a_first_loss_alone_counts_and_the_second_buries_it_as_poison()
     assert after(Lost(named=True), attempt=3, losses=1) == Bury("poison", losses=2, suspect=True)
 
 
-def test_story_08_any_number_of_losses_beside_others_never_make_poison():
+def test_story_08_any_number_of_losses_next_to_others_never_make_poison():
     forgiving = RunPolicy(retry=Retry(max_attempts=1000))
 
     for attempt in range(1, 100):
@@ -138,7 +138,7 @@ class TestRules:
     """The first rule that fits decides, before anything else is judged."""
 
     def test_an_error_that_is_named_is_buried_at_once(self):
-        policy = ruled(Rule("bury", error="ValueError"))
+        policy = ruled(Rule("dead", error="ValueError"))
 
         assert after(Failed("bad", kinds=kinds_of(UnicodeDecodeError)), policy=policy) == Bury("bad")
         assert after(Failed("bad", kinds=kinds_of(KeyError)), policy=policy) == WaitFor(seconds(5))
@@ -175,16 +175,16 @@ class TestRules:
         )
 
     def test_a_timeout_is_a_timeout_error(self):
-        assert after(TimedOut(3.0), policy=ruled(Rule("bury", error="TimeoutError"))) == Bury("timed out after 3 s")
+        assert after(TimedOut(3.0), policy=ruled(Rule("dead", error="TimeoutError"))) == Bury("timed out after 3 s")
 
     def test_the_first_that_fits_decides(self):
-        policy = ruled(Rule("retry", status="429"), Rule("bury", status="4xx"))
+        policy = ruled(Rule("retry", status="429"), Rule("dead", status="4xx"))
 
         assert after(Failed("slow", status=429), policy=policy) == WaitFor(seconds(5))
         assert after(Failed("no", status=403), policy=policy) == Bury("no")
 
     def test_a_loss_is_judged_by_none(self):
-        assert isinstance(after(Lost(), policy=ruled(Rule("bury", error="*"))), WaitFor)
+        assert isinstance(after(Lost(), policy=ruled(Rule("dead", error="*"))), WaitFor)
 
 
 class TestAge:
@@ -263,7 +263,7 @@ class TestSpent:
 
         assert (spent(run) is not None) is is_spent
 
-    def test_it_is_buried_with_what_took_its_last_attempt(self):
+    def test_it_is_buried_with_what_lasted_its_last_attempt(self):
         assert after(Spent("worker lost", 1), suspect=True, losses=1) == Bury(
             "worker lost; its handler allows 1 attempt", losses=1, suspect=True
         )
@@ -285,7 +285,7 @@ class TestProbes:
         assert after(Failed("ill", probe=True), policy=policy, history=history) == Bury("ill")
 
     def test_a_rule_comes_first(self):
-        assert after(Failed("ill", status=500, probe=True), policy=ruled(Rule("bury", status="500"))) == Bury("ill")
+        assert after(Failed("ill", status=500, probe=True), policy=ruled(Rule("dead", status="500"))) == Bury("ill")
 
 
 def test_nobody_is_believed_who_asks_for_more_than_a_day():

@@ -39,7 +39,7 @@ def schedule(written, head=""):
 def problems(text):
     with pytest.raises(InvalidManifest) as error:
         read(text)
-    return [problem.told("f") for problem in error.value.problems]
+    return [problem.reported("f") for problem in error.value.problems]
 
 
 def test_a_job_is_owned_by_its_file_and_known_by_its_name():
@@ -241,7 +241,7 @@ def test_the_file_in_the_docs_is_one():
 
 RETRY = (
     "retry: {policy: list, max_attempts: 3, delays: [PT1S, PT1H], jitter: none, max_age: PT12H,"
-    ' rules: [{error: "*Timeout", then: snooze, delay: PT5M}, {status: 4xx, then: bury}]}, expires_after: PT30M'
+    ' rules: [{error: "*Timeout", action: snooze, delay: PT5M}, {status: 4xx, action: dead}]}, expires_after: PT30M'
 )
 
 
@@ -262,8 +262,8 @@ def test_a_policy_and_an_expiry_are_read_and_exported_as_they_were_written():
         "delays": ["PT1S", "PT1H"],
         "max_age": "PT12H",
         "rules": [
-            {"error": "*Timeout", "then": "snooze", "delay": "PT5M"},
-            {"status": "4xx", "then": "bury"},
+            {"error": "*Timeout", "action": "snooze", "delay": "PT5M"},
+            {"status": "4xx", "action": "dead"},
         ],
     }
     again = read_manifest({"source": "s", "jobs": {"j": written}}, {}, "duly.yaml").jobs["j"].job
@@ -271,7 +271,7 @@ def test_a_policy_and_an_expiry_are_read_and_exported_as_they_were_written():
 
 
 def test_a_rule_that_makes_no_sense_is_refused_at_its_place():
-    [problem] = problems("source: s\njobs:\n  j: {target: greet, schedule: daily, retry: {rules: [{then: bury}]}}")
+    [problem] = problems("source: s\njobs:\n  j: {target: greet, schedule: daily, retry: {rules: [{action: dead}]}}")
 
     assert "jobs.j.retry: " in problem
     assert "exactly one of error, status and exit" in problem

@@ -20,7 +20,7 @@ from duly.domain.tenancy.sealing import Keyring
 
 FILE = """\
 source: shop
-defaults: {queue: night, tags: [shop], on_dead: https://hooks.example/dead}
+defaults: {queue: night, tags: [shop], on_failure: https://hooks.example/dead}
 jobs:
   nightly:
     schedule: every day at 2am
@@ -31,12 +31,12 @@ jobs:
         page:
           target: fetch
           map: {$result: extract, path: [pages]}
-          after: [extract]
+          depends_on: [extract]
           payload: {url: {$item: true}}
-        load: {target: load, after: [page], queue: big, payload: {rows: {$result: page}}}
+        load: {target: load, depends_on: [page], queue: big, payload: {rows: {$result: page}}}
         call:
           target: {type: webhook, url: "https://shop.example/in", headers: {Authorization: Bearer x}}
-          after: [{node: load, on: always}]
+          depends_on: [{node: load, on: always}]
 """
 
 
@@ -77,7 +77,7 @@ def test_a_job_starts_a_workflow_of_its_own_name_and_tags():
         "call": "night",
     }
     assert nodes["page"]["map"] == {"node": "extract", "path": ["pages"]}
-    assert "then" not in nodes["extract"]["options"], "who is told is said of the workflow as a whole"
+    assert "callbacks" not in nodes["extract"]["options"], "who is told is said of the workflow as a whole"
 
 
 def test_what_is_exported_asks_for_the_same():
@@ -114,8 +114,8 @@ def kept(manifest) -> Kept:
 
 def test_a_plan_names_the_nodes_that_differ_and_no_secret():
     before = kept(read())
-    after = read(FILE.replace("queue: big", "queue: small").replace("Bearer x", "Bearer y"))
-    found = {one.field: one for one in differences(before, after.jobs["nightly"].job)}
+    depends_on = read(FILE.replace("queue: big", "queue: small").replace("Bearer x", "Bearer y"))
+    found = {one.field: one for one in differences(before, depends_on.jobs["nightly"].job)}
 
     assert list(found) == ["target.nodes.load", "target.nodes.call"]
     assert found["target.nodes.load"].after["queue"] == "small"
@@ -126,11 +126,11 @@ def test_a_plan_names_the_nodes_that_differ_and_no_secret():
     ("old", "new", "said"),
     [
         (
-            "after: [page]",
-            "after: [pages]",
-            ":15:38: jobs.nightly.target.nodes.load.after[0]: node 'load' depends on 'pages'",
+            "depends_on: [page]",
+            "depends_on: [pages]",
+            ":15:43: jobs.nightly.target.nodes.load.depends_on[0]: node 'load' depends on 'pages'",
         ),
-        ("after: [extract]", "after: [load]", "in a cycle: load → page → load"),
+        ("depends_on: [extract]", "depends_on: [load]", "in a cycle: load → page → load"),
         (
             "$result: page",
             "$result: call",
@@ -166,16 +166,16 @@ def test_what_nodes_do_is_held_to_what_is_allowed():
 def test_a_workflow_of_its_own_is_read_and_written_as_http_asks_for_it():
     value: dict[str, Any] = {
         "name": "once",
-        "on_done": "https://hooks.example/done",
-        "nodes": {"first": {"target": "extract"}, "second": {"target": "load", "after": ["first"]}},
+        "on_end": "https://hooks.example/done",
+        "nodes": {"first": {"target": "extract"}, "second": {"target": "load", "depends_on": ["first"]}},
     }
 
     assert non_defaults(workflow_spec_of(read_workflow(value))) == {
         "name": "once",
-        "on_done": {"url": "https://hooks.example/done"},
+        "on_end": {"url": "https://hooks.example/done"},
         "nodes": {
             "first": {"target": {"type": "function", "handler": "extract"}},
-            "second": {"target": {"type": "function", "handler": "load"}, "after": ["first"]},
+            "second": {"target": {"type": "function", "handler": "load"}, "depends_on": ["first"]},
         },
     }
 
@@ -198,12 +198,12 @@ def test_a_file_that_is_no_workflow_is_refused(value, said):
     assert said in str(refused.value)
 
 
-def test_each_node_that_waits_for_none_or_names_none_is_told():
+def test_each_node_that_waits_for_none_or_names_none_is_reported():
     nodes = {
-        "a": {"target": "t", "after": ["x"]},
-        "b": {"target": "t", "after": ["y"]},
+        "a": {"target": "t", "depends_on": ["x"]},
+        "b": {"target": "t", "depends_on": ["y"]},
         "c": {"target": "t", "retries": 3},
-        "d": {"target": "t", "after": ["c"]},
+        "d": {"target": "t", "depends_on": ["c"]},
     }
     with pytest.raises(InvalidManifest) as refused:
         read_workflow({"name": "w", "nodes": nodes})
@@ -216,6 +216,6 @@ def test_each_node_that_waits_for_none_or_names_none_is_told():
 
 
 def test_a_result_of_no_node_is_refused_with_those_that_there_are():
-    nodes = {"a": {"target": "t"}, "b": {"target": "t", "after": ["a"], "payload": {"x": {"$result": "zz"}}}}
+    nodes = {"a": {"target": "t"}, "b": {"target": "t", "depends_on": ["a"], "payload": {"x": {"$result": "zz"}}}}
     with pytest.raises(InvalidManifest, match=r"the result of 'zz', which is not a node of this workflow; there are a"):
         read_workflow({"name": "w", "nodes": nodes})

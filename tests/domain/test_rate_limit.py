@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.limits.rate_limit import Purse, RateLimit
+from duly.domain.limits.rate_limit import RateLimit, RequestBudget
 
 TEN = RateLimit("key:abc", 10.0)
 
@@ -18,62 +18,62 @@ def test_some_are_drawn_ahead_where_the_rate_is_high(rate, count, drawn):
 
 
 def test_what_was_drawn_is_spent_and_then_there_is_none():
-    purse = Purse()
-    purse.fill(2, 90.0, 100.0)
+    budget = RequestBudget()
+    budget.fill(2, 90.0, 100.0)
 
-    assert [purse.spend(1, 100.5) for _ in range(3)] == [True, True, False]
+    assert [budget.spend(1, 100.5) for _ in range(3)] == [True, True, False]
 
 
 def test_what_was_not_spent_within_a_second_is_lost():
-    purse = Purse()
-    purse.fill(2, 90.0, 100.0)
+    budget = RequestBudget()
+    budget.fill(2, 90.0, 100.0)
 
-    assert purse.spend(1, 101.0)
-    assert not purse.spend(1, 101.01)
+    assert budget.spend(1, 101.0)
+    assert not budget.spend(1, 101.01)
 
 
 def test_nothing_is_known_before_the_first_look():
-    assert Purse().wait(TEN, 1, 100.0) == 0.0
-    assert not Purse().spend(1, 100.0)
+    assert RequestBudget().wait(TEN, 1, 100.0) == 0.0
+    assert not RequestBudget().spend(1, 100.0)
 
 
 def test_an_empty_bucket_is_waited_for():
-    purse = Purse()
-    purse.fill(0, 0.0, 100.0)
+    budget = RequestBudget()
+    budget.fill(0, 0.0, 100.0)
 
-    assert purse.wait(TEN, 1, 100.0) == pytest.approx(0.1)
-    assert purse.wait(TEN, 5, 100.2) == pytest.approx(0.3)
-    assert purse.wait(TEN, 5, 100.5) == 0.0
+    assert budget.wait(TEN, 1, 100.0) == pytest.approx(0.1)
+    assert budget.wait(TEN, 5, 100.2) == pytest.approx(0.3)
+    assert budget.wait(TEN, 5, 100.5) == 0.0
 
 
 def test_more_than_the_bucket_holds_waits_for_a_full_one():
-    purse = Purse()
-    purse.fill(0, 0.0, 100.0)
+    budget = RequestBudget()
+    budget.fill(0, 0.0, 100.0)
 
-    assert purse.wait(TEN, 50_000, 100.0) == pytest.approx(10.0)
+    assert budget.wait(TEN, 50_000, 100.0) == pytest.approx(10.0)
 
 
 def test_a_debt_is_paid_first():
-    purse = Purse()
-    purse.fill(500, -400.0, 100.0)
+    budget = RequestBudget()
+    budget.fill(500, -400.0, 100.0)
 
-    assert purse.wait(TEN, 1, 100.0) == pytest.approx(40.1)
+    assert budget.wait(TEN, 1, 100.0) == pytest.approx(40.1)
 
 
 def test_a_verdict_is_said_in_headers():
-    purse = Purse()
-    purse.fill(1, 9.5, 100.0)
+    budget = RequestBudget()
+    budget.fill(1, 9.5, 100.0)
 
-    assert purse.verdict(TEN, 0.0).headers == {
+    assert budget.verdict(TEN, 0.0).headers == {
         "RateLimit-Policy": '"key";q=100;w=10',
         "RateLimit": '"key";r=10;t=9',
     }
 
 
 def test_a_refusal_says_when_to_come_back():
-    purse = Purse()
-    purse.fill(0, 0.0, 100.0)
-    verdict = purse.verdict(TEN, purse.wait(TEN, 15, 100.0))
+    budget = RequestBudget()
+    budget.fill(0, 0.0, 100.0)
+    verdict = budget.verdict(TEN, budget.wait(TEN, 15, 100.0))
 
     assert not verdict.is_allowed
     assert verdict.headers["Retry-After"] == "2"

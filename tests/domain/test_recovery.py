@@ -21,7 +21,7 @@ def a_schedule(**misfire):
 
 def decided(choice=None, count=10, **misfire):
     verdict = decide(a_schedule(**misfire), START, START + count * MINUTE, NOTICED, choice)
-    made = None if verdict.made is None else [(moment - START) // MINUTE for moment in verdict.made]
+    made = None if verdict.created is None else [(moment - START) // MINUTE for moment in verdict.created]
     return made, verdict.count, [(skip.reason, skip.count) for skip in verdict.skips]
 
 

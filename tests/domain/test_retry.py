@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from duly.domain.errors import InvalidOption
 from duly.domain.runs.options import read_plain
-from duly.domain.runs.retry import Retry, retry_policy, told_policy
+from duly.domain.runs.retry import Retry, described_policy, retry_policy
 
 POLICY = Retry(max_attempts=10, base_seconds=2, cap_seconds=100)
 ALMOST_ONE = 1 - 2**-53
@@ -108,11 +108,11 @@ def test_jitter_is_not_degenerate(policy):
 
 
 @given(policy=policies)
-def test_what_is_told_of_a_policy_is_read_as_the_same(policy):
-    told = told_policy(policy)
+def test_what_is_reported_of_a_policy_is_read_as_the_same(policy):
+    told = described_policy(policy)
     again = retry_policy(**{name: value for name, value in told.items() if value != []})
 
-    assert told_policy(again) == told
+    assert described_policy(again) == told
 
 
 def test_what_stood_in_rows_before_means_what_it_meant():

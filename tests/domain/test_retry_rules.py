@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.runs.retry_rules import Rule, kinds_of, read_rules, rule_for, told_rule
+from duly.domain.runs.retry_rules import Rule, described_rule, kinds_of, read_rules, rule_for
 
 
 class GatewayTimeout(TimeoutError):
@@ -32,7 +32,7 @@ class GatewayTimeout(TimeoutError):
     ],
 )
 def test_an_error_is_meant_by_its_class_or_one_above_it(name, fits):
-    assert Rule("bury", error=name).fits(kinds_of(GatewayTimeout), None, None) is fits
+    assert Rule("dead", error=name).fits(kinds_of(GatewayTimeout), None, None) is fits
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_an_error_is_meant_by_its_class_or_one_above_it(name, fits):
     ],
 )
 def test_a_status_is_meant_by_its_number_its_hundred_or_a_range(numbers, fitting, others):
-    (rule,) = read_rules([{"status": numbers, "then": "bury"}])
+    (rule,) = read_rules([{"status": numbers, "action": "dead"}])
 
     assert all(rule.fits((), status, None) for status in fitting)
     assert not any(rule.fits((), status, None) for status in [*others, None])
 
 
 def test_an_exit_code_is_no_status():
-    (rule,) = read_rules([{"exit": "1-10", "then": "retry"}])
+    (rule,) = read_rules([{"exit": "1-10", "action": "retry"}])
 
     assert rule.fits((), None, 7)
     assert not rule.fits((), 7, None)
@@ -61,7 +61,7 @@ def test_an_exit_code_is_no_status():
 
 
 def test_the_first_rule_that_fits_is_given_and_none_where_none_does():
-    rules = read_rules([{"status": 429, "then": "retry"}, {"status": "4xx", "then": "bury"}])
+    rules = read_rules([{"status": 429, "action": "retry"}, {"status": "4xx", "action": "dead"}])
 
     assert rule_for(rules, (), 429) is rules[0]
     assert rule_for(rules, (), 404) is rules[1]
@@ -69,37 +69,37 @@ def test_the_first_rule_that_fits_is_given_and_none_where_none_does():
     assert rule_for(rules, kinds_of(ValueError)) is None
 
 
-def test_what_is_told_of_a_rule_is_what_was_said():
+def test_what_is_reported_of_a_rule_is_what_was_said():
     said: list[dict[str, Any]] = [
-        {"error": "ValueError", "then": "bury"},
-        {"status": 404, "then": "retry", "delay": "PT5M"},
-        {"exit": "1-10", "then": "snooze", "delay": "PT1H"},
+        {"error": "ValueError", "action": "dead"},
+        {"status": 404, "action": "retry", "delay": "PT5M"},
+        {"exit": "1-10", "action": "snooze", "delay": "PT1H"},
     ]
 
-    assert [told_rule(rule) for rule in read_rules(said)] == said
+    assert [described_rule(rule) for rule in read_rules(said)] == said
 
 
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("bury", "retry rule 1 'bury'"),
-        ({"then": "bury"}, "exactly one of error, status and exit"),
-        ({"then": "bury", "error": "A", "status": 404}, "exactly one of error, status and exit"),
+        ("dead", "retry rule 1 'dead'"),
+        ({"action": "dead"}, "exactly one of error, status and exit"),
+        ({"action": "dead", "error": "A", "status": 404}, "exactly one of error, status and exit"),
         ({"error": "A"}, "then None"),
-        ({"error": "A", "then": "drop"}, "then 'drop'"),
-        ({"error": "A", "then": "bury", "when": 1}, "retry rule 1 has an unknown field when"),
-        ({"error": "a b", "then": "bury"}, "error 'a b'"),
-        ({"error": 7, "then": "bury"}, "error 7"),
-        ({"status": 99, "then": "bury"}, "status 99 is none; write 404, 4xx or 500-599"),
-        ({"status": "6xx", "then": "bury"}, "status '6xx' is none"),
-        ({"status": "504-500", "then": "bury"}, "status '504-500' is none"),
-        ({"status": True, "then": "bury"}, "status True is none"),
-        ({"exit": "1xx", "then": "bury"}, "exit '1xx' is none; write 75 or 1-10"),
-        ({"exit": 256, "then": "bury"}, "exit 256 is none"),
-        ({"error": "A", "then": "snooze"}, "snooze without delay"),
-        ({"error": "A", "then": "snooze", "delay": 0}, "delay 0 must be more than 0"),
-        ({"error": "A", "then": "bury", "delay": 5}, "bury with a delay"),
-        ({"error": "A", "then": "retry", "delay": "soon"}, "delay 'soon' is not a duration"),
+        ({"error": "A", "action": "drop"}, "then 'drop'"),
+        ({"error": "A", "action": "dead", "when": 1}, "retry rule 1 has an unknown field when"),
+        ({"error": "a b", "action": "dead"}, "error 'a b'"),
+        ({"error": 7, "action": "dead"}, "error 7"),
+        ({"status": 99, "action": "dead"}, "status 99 is none; write 404, 4xx or 500-599"),
+        ({"status": "6xx", "action": "dead"}, "status '6xx' is none"),
+        ({"status": "504-500", "action": "dead"}, "status '504-500' is none"),
+        ({"status": True, "action": "dead"}, "status True is none"),
+        ({"exit": "1xx", "action": "dead"}, "exit '1xx' is none; write 75 or 1-10"),
+        ({"exit": 256, "action": "dead"}, "exit 256 is none"),
+        ({"error": "A", "action": "snooze"}, "snooze without delay"),
+        ({"error": "A", "action": "snooze", "delay": 0}, "delay 0 must be more than 0"),
+        ({"error": "A", "action": "dead", "delay": 5}, "bury with a delay"),
+        ({"error": "A", "action": "retry", "delay": "soon"}, "delay 'soon' is not a duration"),
     ],
 )
 def test_a_rule_that_says_nothing_clear_is_refused_by_its_number(rule, message):
@@ -109,4 +109,4 @@ def test_a_rule_that_says_nothing_clear_is_refused_by_its_number(rule, message):
 
 def test_there_are_no_more_rules_than_somebody_can_read():
     with pytest.raises(InvalidOption, match="33 retry rules are too many"):
-        read_rules([{"status": 404, "then": "bury"}] * 33)
+        read_rules([{"status": 404, "action": "dead"}] * 33)

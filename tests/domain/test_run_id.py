@@ -38,8 +38,8 @@ def test_a_name_is_a_uuid_of_version_8_that_tells_its_moment_to_the_millisecond(
     identifier = run_id(at, name)
 
     assert (identifier.version, identifier.variant) == (8, "specified in RFC 4122")
-    told_at = EPOCH + timedelta(milliseconds=identifier.int >> 80)
-    assert timedelta() <= at - told_at < timedelta(milliseconds=1)
+    reported_at = EPOCH + timedelta(milliseconds=identifier.int >> 80)
+    assert timedelta() <= at - reported_at < timedelta(milliseconds=1)
 
 
 @given(MOMENTS, MOMENTS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.limits.scaling import MINUTES_AHEAD, Pace, QueueLoad, desired_workers, spread
+from duly.domain.limits.scaling import MINUTES_AHEAD, QueueLoad, Throughput, desired_workers, spread
 
 
 def load(**known):
@@ -13,20 +13,23 @@ def load(**known):
     ("known", "workers"),
     [
         ({}, 0),
-        ({"coming": [0] * 15}, 0),
+        ({"upcoming": [0] * 15}, 0),
         ({"ready": 1}, 1),
-        ({"coming": [0, 1]}, 1),
-        ({"pace": Pace(0.1, 0.1)}, 1),
-        ({"pace": Pace(100, 0.5)}, 6),  # 50 slots are busy, and a fifth is free
-        ({"pace": Pace(10, None)}, 2),  # nobody knows how long: a second
+        ({"upcoming": [0, 1]}, 1),
+        ({"throughput": Throughput(0.1, 0.1)}, 1),
+        ({"throughput": Throughput(100, 0.5)}, 6),  # 50 slots are busy, and a fifth is free
+        ({"throughput": Throughput(10, None)}, 2),  # nobody knows how long: a second
         ({"ready": 3_000, "oldest_age_seconds": 30}, 1),  # as old as it may be: no hurry
         ({"ready": 3_000, "oldest_age_seconds": 31}, 6),  # 50 slots, for a minute
         ({"ready": 3_000, "oldest_age_seconds": 31, "age_limit_seconds": 120}, 1),
-        ({"ready": 3_000, "oldest_age_seconds": 90, "pace": Pace(50, 1.0)}, 12),
-        ({"ready": 3_000, "oldest_age_seconds": 90, "pace": Pace(50, 0.1)}, 2),
-        ({"coming": [0] * 10 + [6_000]}, 12),
-        ({"coming": [6_000, 600], "pace": Pace(1, 0.1)}, 2),
-        ({"coming": [600] * 15, "pace": Pace(10, 1.0)}, 2),  # what comes is what came: it is not counted twice
+        ({"ready": 3_000, "oldest_age_seconds": 90, "throughput": Throughput(50, 1.0)}, 12),
+        ({"ready": 3_000, "oldest_age_seconds": 90, "throughput": Throughput(50, 0.1)}, 2),
+        ({"upcoming": [0] * 10 + [6_000]}, 12),
+        ({"upcoming": [6_000, 600], "throughput": Throughput(1, 0.1)}, 2),
+        (
+            {"upcoming": [600] * 15, "throughput": Throughput(10, 1.0)},
+            2,
+        ),  # what comes is what came: it is not counted twice
         ({"slots_per_worker": 0, "ready": 1}, 1),
     ],
 )
@@ -35,15 +38,20 @@ def test_the_largest_need_counts(known, workers):
 
 
 def test_more_of_anything_never_takes_fewer():
-    base = {"ready": 500, "oldest_age_seconds": 40.0, "pace": Pace(20, 1.0), "coming": [100] * 15}
-    more = {"ready": 5_000, "oldest_age_seconds": 400.0, "pace": Pace(200, 1.0), "coming": [100] * 14 + [9_000]}
+    base = {"ready": 500, "oldest_age_seconds": 40.0, "throughput": Throughput(20, 1.0), "upcoming": [100] * 15}
+    more = {
+        "ready": 5_000,
+        "oldest_age_seconds": 400.0,
+        "throughput": Throughput(200, 1.0),
+        "upcoming": [100] * 14 + [9_000],
+    }
     for name, value in more.items():
         assert desired_workers(load(**(base | {name: value}))) >= desired_workers(load(**base)), name
 
 
 def test_it_rises_before_a_known_peak_and_falls_when_that_has_passed():
     peak = [0] * 10 + [12_000] + [0] * 4
-    seen = [desired_workers(load(coming=(peak[minute:] + [0] * minute)[:15])) for minute in range(12)]
+    seen = [desired_workers(load(upcoming=(peak[minute:] + [0] * minute)[:15])) for minute in range(12)]
 
     assert seen == [24] * 11 + [0]
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.callbacks import Callback, Callbacks
 from duly.domain.runs.options import NO_OPTIONS, options_of, plain_of, read_plain
 from duly.domain.targets.masking import HIDDEN, masked, masked_url
 from duly.domain.targets.target import Command, Container, Webhook
@@ -47,21 +47,21 @@ def test_what_is_sealed_opens_where_it_was_sealed_for(target):
 
 
 def test_no_secret_is_in_what_is_kept():
-    clear = options_of(target=IN_QUERY, then=Then(Callback(URL + "&key=ghi")))
+    clear = options_of(target=IN_QUERY, callbacks=Callbacks(Callback(URL + "&key=ghi")))
     kept = seal_options(clear, 1, lambda: RING)
     shown: Any = kept.policy.target
-    then: Any = kept.metadata.then
+    callbacks: Any = kept.metadata.callbacks
 
     assert not [secret for secret in ("abc", "def", "%20k", "'k'", "ghi") if secret in str(plain_of(kept))]
     assert shown.url == "https://receiver.example/in?customer=7&token=***&sig=***;code=***"
-    assert then.done.url == URL + "&key=***"
-    assert is_sealed(then.done.sealed_url)
-    told = Webhook(then.done.url, sealed_url=then.done.sealed_url)
+    assert callbacks.end.url == URL + "&key=***"
+    assert is_sealed(callbacks.end.sealed_url)
+    told = Webhook(callbacks.end.url, sealed_url=callbacks.end.sealed_url)
     assert opened(told).url == URL + "&key=ghi", "a callback becomes a webhook of its own"
 
 
 def test_what_has_no_secret_is_left_as_it_is_without_a_key():
-    options = options_of(target=Webhook(URL, headers={"Accept": "a"}), then=Then(Callback(job="b")))
+    options = options_of(target=Webhook(URL, headers={"Accept": "a"}), callbacks=Callbacks(Callback(job="b")))
 
     assert seal_options(options, 1, lambda: None) is options
     assert seal_options(NO_OPTIONS, 1, lambda: None) is NO_OPTIONS
@@ -112,9 +112,9 @@ def test_a_value_that_is_as_it_stands_stays_sealed_as_it_is():
 def test_resealing_leaves_nothing_under_another_key():
     both = Keyring({"new": NEW, "old": OLD})
     node: Any = {"name": "n", "handler": "@webhook", "options": {"target": msgspec.to_builtins(IN_QUERY)}}
-    workflow = {"type": "workflow", "name": "w", "nodes": [node], "then": {"dead": {"url": URL + "&key=a"}}}
+    workflow = {"type": "workflow", "name": "w", "nodes": [node], "callbacks": {"failure": {"url": URL + "&key=a"}}}
     for options in (
-        {"target": msgspec.to_builtins(IN_QUERY), "then": {"done": {"url": URL + "&key=a"}}},
+        {"target": msgspec.to_builtins(IN_QUERY), "callbacks": {"end": {"url": URL + "&key=a"}}},
         {"target": msgspec.to_builtins(PROGRAM)},
         {"target": workflow},
     ):

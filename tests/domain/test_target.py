@@ -7,11 +7,11 @@ from duly.domain.errors import InvalidOption
 from duly.domain.jobs.compile import compile_one_shot
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.jobs.spec_of import shown_target, spec_of
-from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.callbacks import Callback, Callbacks
 from duly.domain.runs.options import options_of, plain_of, read_plain
 from duly.domain.targets.checks import check_target
 from duly.domain.targets.masking import HIDDEN, is_secret, masked
-from duly.domain.targets.spec import Called, read_target, spec_of_target, told_in_short
+from duly.domain.targets.spec import Called, described_in_short, read_target, spec_of_target
 from duly.domain.targets.target import Allowed, Command, Container, Webhook, check_handler, handler_of, type_of
 from duly.domain.targets.words import described, what_lets_it_run
 from duly.domain.tenancy.sealed_options import seal_options
@@ -128,7 +128,7 @@ def test_what_cannot_be_kept_is_refused_in_words(target, words):
         Container("library/busybox" + DIGEST),
     ],
 )
-def test_what_can_be_kept_is_kept_as_it_is_and_told_as_it_is_asked_for(target):
+def test_what_can_be_kept_is_kept_as_it_is_and_reported_as_it_is_requested_for(target):
     assert check_target(target) == target
     assert read_target(spec_of_target(target)) == target
     options = options_of(target=target)
@@ -189,7 +189,7 @@ def test_what_looks_like_a_secret_is_not_shown():
     assert masked(SECRET).headers == {"Authorization": HIDDEN, "Accept": "text/plain"}
     assert shown(Command(RSYNC, {"TOKEN": "x", "LANG": "C"}))["environment"] == {"TOKEN": HIDDEN, "LANG": "C"}
     text = options_of(target=SECRET, tags=("a",))
-    assert told_in_short("@webhook", text) == {
+    assert described_in_short("@webhook", text) == {
         "type": "webhook",
         "handler": "@webhook",
         "url": "https://receiver.example/orders?…",
@@ -244,12 +244,12 @@ def test_a_webhook_that_nobody_could_sign_is_refused_with_what_to_do():
     Allowed().check(Webhook(url="https://hooks.example/"))
 
 
-@pytest.mark.parametrize("when", ["done", "dead"])
+@pytest.mark.parametrize("when", ["end", "failure"])
 def test_a_url_that_nobody_could_tell_is_refused_as_a_webhook_is(when):
-    told = Then(**{when: Callback(url="https://hooks.example/")})
+    told = Callbacks(**{when: Callback(url="https://hooks.example/")})
 
     with pytest.raises(InvalidOption, match=rf"on_{when} names a URL, and webhooks cannot be signed"):
-        Allowed(webhooks=False).check_told(told)
-    Allowed().check_told(told)
-    Allowed(webhooks=False).check_told(Then(**{when: Callback(job="tidy")}))
-    Allowed(webhooks=False).check_told(None)
+        Allowed(webhooks=False).check_callbacks_allowed(told)
+    Allowed().check_callbacks_allowed(told)
+    Allowed(webhooks=False).check_callbacks_allowed(Callbacks(**{when: Callback(job="tidy")}))
+    Allowed(webhooks=False).check_callbacks_allowed(None)

@@ -31,7 +31,7 @@ from duly.domain.workflows.workflow import (
 )
 from duly.wire import workflows as wire
 from tests.builders import a_submission
-from tests.graphs import a_graph, a_node, end_of, holds, is_released
+from tests.graphs import a_graph, a_node, end_of, is_released, pauses
 
 
 def refusal(workflow):
@@ -43,11 +43,15 @@ def refusal(workflow):
 @pytest.mark.parametrize(
     ("shape", "message", "where"),
     [
-        ("a:a", "node 'a' depends on itself: a → a", ("nodes", "a", "after", 0)),
-        ("a:b b:a", "nodes depend on each other in a cycle: a → b → a", ("nodes", "a", "after")),
-        ("x a:c,x b:a c:b d:c", "nodes depend on each other in a cycle: a → b → c → a", ("nodes", "a", "after")),
-        ("a b:a,z", "node 'b' depends on 'z', which is not a node of this workflow: z → b", ("nodes", "b", "after", 1)),
-        ("a b:a,a!", "node 'b' names parent 'a' twice; leave one out", ("nodes", "b", "after", 1)),
+        ("a:a", "node 'a' depends on itself: a → a", ("nodes", "a", "depends_on", 0)),
+        ("a:b b:a", "nodes depend on each other in a cycle: a → b → a", ("nodes", "a", "depends_on")),
+        ("x a:c,x b:a c:b d:c", "nodes depend on each other in a cycle: a → b → c → a", ("nodes", "a", "depends_on")),
+        (
+            "a b:a,z",
+            "node 'b' depends on 'z', which is not a node of this workflow: z → b",
+            ("nodes", "b", "depends_on", 1),
+        ),
+        ("a b:a,a!", "node 'b' names parent 'a' twice; leave one out", ("nodes", "b", "depends_on", 1)),
         ("a a", "node 'a' is there twice; give each a name of its own", ("nodes", "a")),
         ("", "a workflow needs at least one node", ()),
     ],
@@ -146,9 +150,9 @@ def test_a_map_is_read():
 
 @pytest.mark.parametrize("end", sorted(NODE_ENDS))
 def test_edges_hold_by_how_the_parent_ended(end):
-    assert holds(On.SUCCESS, end) == (end is NodeState.SUCCEEDED)
-    assert holds(On.FAILURE, end) == (end in {NodeState.FAILED, NodeState.EXPIRED, NodeState.CANCELLED})
-    assert holds(On.ALWAYS, end)
+    assert pauses(On.SUCCESS, end) == (end is NodeState.SUCCEEDED)
+    assert pauses(On.FAILURE, end) == (end in {NodeState.FAILED, NodeState.EXPIRED, NodeState.CANCELLED})
+    assert pauses(On.ALWAYS, end)
 
 
 def test_what_a_replay_covers():
@@ -161,7 +165,7 @@ def test_what_a_replay_covers():
 
 def test_a_workflow_comes_back_whole_from_a_target():
     nodes = (
-        a_node("a", gate=("one", 1)),
+        a_node("a", concurrency=("one", 1)),
         a_node("b", "a!", over=Reference("a", ("x", 0)), payload={"$item": True}),
     )
     workflow = Workflow("w", nodes, ("nightly",))
@@ -179,8 +183,8 @@ def graphs(draw):
     nodes = []
     for number in range(count):
         parents = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=4)) if number else []
-        after = tuple(Edge(f"n{parent}", draw(st.sampled_from(list(On)))) for parent in parents)
-        nodes.append(Node(f"n{number}", a_submission(), after))
+        depends_on = tuple(Edge(f"n{parent}", draw(st.sampled_from(list(On)))) for parent in parents)
+        nodes.append(Node(f"n{number}", a_submission(), depends_on))
     return draw(st.permutations(nodes))
 
 
@@ -190,7 +194,7 @@ def test_parents_come_first_in_the_order(nodes):
 
     assert sorted(order) == sorted(node.name for node in nodes)
     for node in nodes:
-        assert all(order.index(edge.parent) < order.index(node.name) for edge in node.after)
+        assert all(order.index(edge.parent) < order.index(node.name) for edge in node.depends_on)
 
 
 @given(graphs(), st.data())
@@ -201,21 +205,22 @@ def test_an_edge_back_makes_a_circle_that_is_named(nodes, data):
         return
     name, parent = data.draw(st.sampled_from(pairs))
     turned = [
-        Node(node.name, node.submission, (*node.after, Edge(name))) if node.name == parent else node for node in nodes
+        Node(node.name, node.submission, (*node.depends_on, Edge(name))) if node.name == parent else node
+        for node in nodes
     ]
 
     with pytest.raises(InvalidWorkflow, match=r"in a cycle|twice") as caught:
         check_nodes(turned)
     if "circle" in str(caught.value):
         circle = str(caught.value).partition(": ")[2].split(" → ")
-        edges = {(edge.parent, node.name) for node in turned for edge in node.after}
+        edges = {(edge.parent, node.name) for node in turned for edge in node.depends_on}
         assert circle[0] == circle[-1]
         assert all(pair in edges for pair in pairwise(circle))
 
 
 @given(graphs())
 def test_covered_is_what_has_it_among_its_ancestors(nodes):
-    edges = [(edge.parent, node.name) for node in nodes for edge in node.after]
+    edges = [(edge.parent, node.name) for node in nodes for edge in node.depends_on]
     before = ancestors(nodes)
 
     for node in nodes:
@@ -233,7 +238,7 @@ def test_every_node_ends_and_so_does_the_workflow(nodes, data):
         runs = is_released(by_name[name], ends)
         ends[name] = data.draw(st.sampled_from(sorted(UNDONE | {NodeState.SUCCEEDED}))) if runs else NodeState.SKIPPED
 
-    seen_to = {edge.parent for node in nodes for edge in node.after if edge.on in {On.FAILURE, On.ALWAYS}}
+    seen_to = {edge.parent for node in nodes for edge in node.depends_on if edge.on in {On.FAILURE, On.ALWAYS}}
     failed = any(end in UNDONE and name not in seen_to for name, end in ends.items())
     expected = WorkflowState.FAILED if failed else WorkflowState.SUCCEEDED
     assert end_of(nodes, ends, is_cancelling=False) is expected

@@ -147,7 +147,7 @@ def a_house_on(folder: Path, server: Any) -> Iterator[House]:
 async def _set_up(url: str) -> None:
     async with Database(url) as database:
         await migrate(database)
-        await history.make_partitions(database, 3)
+        await history.create_partitions(database, 3)
 
 
 def wait_until(condition: Callable[[], object], seconds: float, *, what: str = "", pause: float = 0.02) -> float:

@@ -146,7 +146,7 @@ async def test_what_is_staged_without_an_answer_fires_each_moment_once(unsteady,
     address, proxy = unsteady
     schedule = Recurring("work", "{}", "default", 5, every_shape(1) | {"overlap": {"policy": "allow"}})
     jobs = [await submit_recurring(store, schedule, key=f"schedule-{number}") for number in range(10)]
-    proxy.lose(SHARE, "duly.stage(", "duly.hold_shards(")
+    proxy.lose(SHARE, "duly.stage(", "duly.lease_shards(")
 
     async def staged_so_far() -> bool:
         return bool(await store.fetchval("select count(*) >= 10 * 8 from duly.ready"))

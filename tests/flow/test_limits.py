@@ -47,9 +47,9 @@ def overlaps(lines: list[str], killed: dict[int, float]) -> list[tuple[float, in
 
 
 async def test_handlers_of_processes_that_are_killed_never_overlap_more_than_the_limit_says(url, store, tmp_path):
-    log, runs, places = tmp_path / "log", 110, 3
+    log, runs, slots = tmp_path / "log", 110, 3
     log.touch()
-    await limit(store, QUEUE, places, set_by="a test")
+    await limit(store, QUEUE, slots, set_by="a test")
     payload = json.dumps({"path": str(log), "seconds": 0.03})
     await many_ready_runs(store, runs, late=1, handler="logged", payload=payload)
     killed: dict[int, float] = {}
@@ -66,7 +66,7 @@ async def test_handlers_of_processes_that_are_killed_never_overlap_more_than_the
 
     found = overlaps(log.read_text().splitlines(), killed)
     assert len(found) >= runs
-    assert max(number for _, number in found) == places, "all places were used, and no more"
+    assert max(number for _, number in found) == slots, "all places were used, and no more"
     assert all(number == 1 for at, number in found if at > lowered_at + 2)
     assert await history.verify(store) == []
 

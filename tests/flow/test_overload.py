@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from duly.moves.admin.overload import note_overloads
+from duly.moves.admin.overload import record_overloads
 from tests.builders import a_ready_run, staged
 from tests.clock import START
 from tests.schedules.stories import MINUTE, a_cron, is_sound, occurrences, pending
@@ -13,7 +13,7 @@ async def test_recurring_work_of_low_priority_waits_until_the_queue_has_recovere
     elsewhere = await a_cron(database, priority=9, queue="other")
     blocking = await a_ready_run(database, queue="default")
     await clock.advance(90)
-    await note_overloads(database)
+    await record_overloads(database)
 
     await staged(database)
 
@@ -25,7 +25,7 @@ async def test_recurring_work_of_low_priority_waits_until_the_queue_has_recovere
     await database.execute("delete from duly.ready")
     assert blocking is not None
     await clock.advance(timedelta(minutes=5))
-    await note_overloads(database)
+    await record_overloads(database)
     await staged(database)
 
     [ran] = await occurrences(database, low.job_id)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.callbacks import Callback, Callbacks
 from duly.domain.runs.outcome import Failed, Succeeded, TimedOut
 from duly.moves.cancel import carry_out
 from duly.moves.settle import Settled, settle, settle_for
@@ -22,7 +22,7 @@ from tests.builders import (
 )
 from tests.clock import START
 
-THEN = Then(done=Callback(url="https://hooks.example/done"))
+THEN = Callbacks(end=Callback(url="https://hooks.example/done"))
 STORIES: list[type] = []
 
 
@@ -80,7 +80,7 @@ class OfAnOpenRun:
     """A run is in its receiver's hands, and somebody is to be told of its end."""
 
     async def set_up(self, database):
-        self.run = await an_awaited_run(database, then=THEN)
+        self.run = await an_awaited_run(database, callbacks=THEN)
         return self.moves()
 
     def moves(self):
@@ -144,7 +144,7 @@ class OfARunThatIsHandedOver:
     """A worker has heard a 202, and hands the run over."""
 
     async def set_up(self, database):
-        self.worker_id, self.run = await a_leased_run(database, then=THEN)
+        self.worker_id, self.run = await a_leased_run(database, callbacks=THEN)
         return handing_over(self.worker_id, self.run), self.other()
 
     def other(self):
@@ -183,7 +183,7 @@ class SettleAndSettleAgain:
     """The answer to a settle was lost, and it is asked again while the first is still under way."""
 
     async def set_up(self, database):
-        self.worker_id, self.run = await a_leased_run(database, then=THEN)
+        self.worker_id, self.run = await a_leased_run(database, callbacks=THEN)
         ended = Settled(self.run, START, START, Succeeded())
         return (lambda side: settle(side, self.worker_id, [ended], RNG),) * 2
 
@@ -198,7 +198,7 @@ class TellAndTell:
 
     async def set_up(self, database):
         await an_active_schedule(database, name="follow-up")
-        worker_id, run = await a_leased_run(database, then=Then(done=Callback(job="follow-up")))
+        worker_id, run = await a_leased_run(database, callbacks=Callbacks(end=Callback(job="follow-up")))
         await settled(database, worker_id, run)
         [telling] = await callbacks.pending(database, callbacks.FIRST, 10)
         return (lambda side: callbacks.deliver(side, telling.callback_id),) * 2

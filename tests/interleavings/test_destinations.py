@@ -6,8 +6,8 @@ import pytest
 from msgspec import UNSET
 
 from duly.domain.errors import WorkerExpired
-from duly.domain.runs.outcome import Parked
-from duly.domain.targets.circuit import State, Turn
+from duly.domain.runs.outcome import WaitForDestination
+from duly.domain.targets.circuit import State, StateChange
 from duly.domain.tenancy.api_key import Secret
 from duly.domain.tenancy.sealing import new_key_line, read_keyring
 from duly.moves.admin.destinations import limit, report
@@ -33,14 +33,14 @@ def reporting(worker_id, number=1, **more):
     return lambda side: report(side, worker_id, number, [told], RNG)
 
 
-async def with_budget(database, places: int):
+async def with_budget(database, slots: int):
     destination_id = await destinations.make(database, RNG.uuid(), 1, ORIGIN)
-    await destinations.limit_destination(database, destination_id, places, None, UNSET)
+    await destinations.limit_destination(database, destination_id, slots, None, UNSET)
     return destination_id
 
 
 async def shares(database) -> int:
-    return int(await database.fetchval("select coalesce(sum(places), 0) from duly.destination_shares"))
+    return int(await database.fetchval("select coalesce(sum(slots), 0) from duly.destination_shares"))
 
 
 @story
@@ -50,7 +50,7 @@ class TwoWorkersWantAllPlaces:
         return [reporting(await a_worker(database), waiting=5, wanted=5) for _ in range(2)]
 
     async def check(self, database, left, right):
-        assert left[0].places + right[0].places == 5
+        assert left[0].slots + right[0].slots == 5
         assert await shares(database) == 5
 
 
@@ -73,9 +73,9 @@ class OneGivesUpWhatAnotherWants:
         return reporting(first, 2), reporting(second, waiting=4, wanted=4)
 
     async def check(self, database, left, right):
-        assert left[0].places == 0
-        assert right[0].places in (0, 4)
-        assert await shares(database) == right[0].places
+        assert left[0].slots == 0
+        assert right[0].slots in (0, 4)
+        assert await shares(database) == right[0].slots
 
 
 @story
@@ -86,7 +86,7 @@ class OneGivesAllUpWhileItsReportBeforeIsStillUnderWay:
         return reporting(worker_id, 1, in_flight=1, holds=1, wanted=1), reporting(worker_id, 2)
 
     async def check(self, database, left, right):
-        assert right[0].places == 0
+        assert right[0].slots == 0
         assert await shares(database) == 0
 
 
@@ -98,7 +98,7 @@ class AWorkerIsTakenAwayWhileItReports:
         return lambda side: retire(side, worker_id, []), reporting(worker_id, 2, waiting=1, wanted=1)
 
     async def check(self, database, _, right):
-        assert isinstance(right, WorkerExpired) or right[0].places == 1
+        assert isinstance(right, WorkerExpired) or right[0].slots == 1
         assert await database.fetchval("select count(*) from duly.destination_reports") == 0
 
 
@@ -115,7 +115,7 @@ class AWorkerIsTakenAwayWhileAnotherReports:
         return lambda side: workers.expire(side, first, 0), reporting(second, waiting=4, wanted=4)
 
     async def check(self, database, _, right):
-        assert right[0].places in (0, 4)
+        assert right[0].slots in (0, 4)
         assert await shares(database) == 4
 
 
@@ -135,7 +135,7 @@ class TwoWorkersSeeItFail:
 class TwoWorkersTurnWhatBothHaveSeen:
     async def set_up(self, database):
         destination_id = await with_budget(database, 4)
-        turn = Turn(state=State.OPEN, openings=1, wait_seconds=9)
+        turn = StateChange(state=State.OPEN, openings=1, wait_seconds=9)
         return [lambda side: destinations.turn(side, destination_id, 0, turn)] * 2
 
     async def check(self, database, left, right):
@@ -149,8 +149,8 @@ class TwoSchedulersLetGoWhatWaits:
         worker_id = None
         for _ in range(4):
             worker_id, run = await a_leased_run(database, worker_id)
-            await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
-        [seen] = await destinations.minded(database, None, 10)
+            await defer(database, worker_id, [Deferred(run, None, WaitForDestination(ORIGIN))])
+        [seen] = await destinations.watched(database, None, 10)
         return [lambda side: destinations.release(side, [(seen, 2)])] * 2
 
     async def check(self, database, left, right):
@@ -163,12 +163,12 @@ class OneLimitsPlacesAndAnotherTheRate:
     async def set_up(self, database):
         destination_id = await with_budget(database, 2)
         return [
-            lambda side: limit(side, 1, destination_id, places=7),
+            lambda side: limit(side, 1, destination_id, slots=7),
             lambda side: limit(side, 1, destination_id, rate=2.5),
         ]
 
     async def check(self, database, left, right):
-        row = await database.fetchrow("select places, rate_per_second from duly.destinations")
+        row = await database.fetchrow("select slots, rate_per_second from duly.destinations")
         assert tuple(row) == (7, 2.5)
 
 

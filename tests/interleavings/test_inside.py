@@ -17,7 +17,7 @@ from duly.store.connection.database import Database
 from tests.builders import BOXES, LEASE, a_leased_run, boxes_of, history_of
 from tests.clock import START
 from tests.conftest import EMPTY, copy
-from tests.interleavings import test_followers, test_gates, test_pairs, test_schedules
+from tests.interleavings import test_concurrency_keys, test_dependents, test_pairs, test_schedules
 from tests.interleavings.inside import FewTurns, InnerSide, put_steps, with_steps
 from tests.interleavings.stepper import run
 
@@ -30,7 +30,7 @@ MOVES = re.split(
     r"\s+",
     """claim stage settle finish hand_back retire leave release cancel carry_out
 submit_one submit_many pause edit withdraw take_next_fire cancel_schedule
-check_followers follow open_followers""",
+check_dependents follow open_dependents""",
 )
 # Where a run stands, or the record of its end; or the next fire of its schedule covers its moment again.
 LOST = """
@@ -85,8 +85,8 @@ STORIES = (
     test_pairs.StageAndCancelOfItsRun,
     test_pairs.SubmitAndTheSameSubmit,
     test_pairs.SubmitAndAnotherUnderItsKey,
-    test_followers.SubmittedAsItsParentSettles,
-    test_followers.TwoParentsSettled,
+    test_dependents.SubmittedAsItsParentSettles,
+    test_dependents.TwoParentsSettled,
     HandBackAndReclaim,
     SettleAndCancel,
 )
@@ -98,13 +98,13 @@ LONG_STORIES = (
     test_pairs.TwoComeToAGateOfOne,
     test_pairs.OneComesWhileTheLastOneLeaves,
     test_pairs.OneIsCancelledAtTheGateWhileItsPlaceComesFree,
-    test_gates.TheEarlierComesWhileTheOneInsideLeaves,
+    test_concurrency_keys.TheEarlierComesWhileTheOneInsideLeaves,
     test_schedules.PauseAndStage,
     test_schedules.EditOfTheTimingAndStage,
     test_schedules.PauseAndClaim,
     test_schedules.EditAndClaim,
-    test_followers.CheckedAsItsParentSettles,
-    test_followers.CheckedTwice,
+    test_dependents.CheckedAsItsParentSettles,
+    test_dependents.CheckedTwice,
 )
 
 

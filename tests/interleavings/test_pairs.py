@@ -17,7 +17,7 @@ from duly.moves.submit import submit
 from duly.moves.workers.retire import retire
 from duly.store.boxes import runs, timers
 from duly.store.connection.database import Database
-from duly.store.tables import pauses as holds
+from duly.store.tables import pauses as pauses
 from duly.store.tables import shards, workers
 from tests.builders import (
     LEASE,
@@ -72,7 +72,7 @@ def reaping(worker_id, beat=0):
     async def reap(side: Database) -> int:
         if not await workers.expire(side, worker_id, beat):
             return 0
-        moved = [len((await reclaim(side, gone, RNG)).moved) for gone in await workers.departed(side)]
+        moved = [len((await reclaim(side, gone, RNG)).moved) for gone in await workers.expired_workers(side)]
         return sum(moved)
 
     return reap
@@ -138,9 +138,9 @@ class OfEverything:
         self.worker_id = await a_worker(database)
         return await self.moves(database)
 
-    def holding(self):
+    def blocker(self):
         """Give the hold of everything, without the hint and the look that follow it: that leaves a tenth of the orders."""
-        return lambda side: holds.hold(side, EVERYTHING, "stop", "somebody")
+        return lambda side: pauses.pause_scope(side, EVERYTHING, "stop", "somebody")
 
     async def moves(self, database):
         raise NotImplementedError
@@ -149,7 +149,7 @@ class OfEverything:
 @story
 class HoldAndClaim(OfEverything):
     async def moves(self, database):
-        return self.holding(), claiming(self.worker_id)
+        return self.blocker(), claiming(self.worker_id)
 
     async def check(self, database, held, taken):
         assert held == "held"
@@ -161,8 +161,8 @@ class HoldAndClaim(OfEverything):
 @story
 class LiftAndClaim(OfEverything):
     async def moves(self, database):
-        await self.holding()(database)
-        return lambda side: holds.lift(side, EVERYTHING), claiming(self.worker_id)
+        await self.blocker()(database)
+        return lambda side: pauses.resume_scope(side, EVERYTHING), claiming(self.worker_id)
 
     async def check(self, database, lifted, taken):
         assert lifted
@@ -173,7 +173,7 @@ class LiftAndClaim(OfEverything):
 class HoldAndHandBack(OfEverything):
     async def moves(self, database):
         taken = await claimed(database, self.worker_id)
-        return self.holding(), lambda side: hand_back(side, self.worker_id, taken)
+        return self.blocker(), lambda side: hand_back(side, self.worker_id, taken)
 
     async def check(self, database, held, back):
         assert len(back) == 2
@@ -184,7 +184,7 @@ class HoldAndHandBack(OfEverything):
 @story
 class HoldAndTheSameHold(OfEverything):
     async def moves(self, database):
-        return self.holding(), self.holding()
+        return self.blocker(), self.blocker()
 
     async def check(self, database, left, right):
         assert {left, right} == {"held", "already"}
@@ -194,7 +194,7 @@ class HoldAndTheSameHold(OfEverything):
 @story
 class HoldAndLift(OfEverything):
     async def moves(self, database):
-        return self.holding(), lambda side: holds.lift(side, EVERYTHING)
+        return self.blocker(), lambda side: pauses.resume_scope(side, EVERYTHING)
 
     async def check(self, database, held, lifted):
         assert held == "held"
@@ -295,7 +295,7 @@ class ExpireAndClaim:
             assert await boxes_of(database, self.run_id) == ["ready"]
             return
         assert [run.run_id for run in taken] == [self.run_id]
-        [gone] = await workers.departed(database)
+        [gone] = await workers.expired_workers(database)
         [found] = (await reclaim(database, gone, RNG)).moved
         assert found.run_id == self.run_id, "the reaper finds what was claimed before it struck"
         assert await boxes_of(database, self.run_id) == ["ready"]
@@ -509,7 +509,7 @@ class CancelAndDeath:
     async def reaper(self, database):
         raise NotImplementedError
 
-    async def holds(self, database, cancelled):
+    async def pauses(self, database, cancelled):
         """Whatever was answered, the run comes to its end, and once."""
         assert cancelled in (CancelAnswer.CANCELLED, CancelAnswer.REQUESTED)
         await carry_out(database)
@@ -524,22 +524,22 @@ class CancelAndExpire(CancelAndDeath):
 
     async def check(self, database, cancelled, expired):
         assert expired is True
-        [gone] = await workers.departed(database)
+        [gone] = await workers.expired_workers(database)
         [moved] = (await reclaim(database, gone, RNG)).moved
         assert moved.run_id == self.run.run_id, "a signal in its hands keeps no run there"
-        await self.holds(database, cancelled)
+        await self.pauses(database, cancelled)
 
 
 @story
 class CancelAndReclaim(CancelAndDeath):
     async def reaper(self, database):
         assert await workers.expire(database, self.worker_id, 0)
-        [gone] = await workers.departed(database)
+        [gone] = await workers.expired_workers(database)
         return lambda side: reclaim(side, gone, RNG)
 
     async def check(self, database, cancelled, reclaimed):
         assert [run.run_id for run in reclaimed.moved] == [self.run.run_id]
-        await self.holds(database, cancelled)
+        await self.pauses(database, cancelled)
 
 
 @story
@@ -762,7 +762,7 @@ class CheckpointAndReclaim:
 @story
 class TwoLeaveOneGate:
     async def set_up(self, database):
-        self.waiting = [await a_ready_run(database, gate=("customer-7", 2)) for _ in range(5)]
+        self.waiting = [await a_ready_run(database, concurrency=("customer-7", 2)) for _ in range(5)]
         await staged(database)
         worker_id = await a_worker(database)
         one, other = await claimed(database, worker_id)
@@ -778,7 +778,7 @@ class TwoComeToAGateOfOne:
         schedulers = [RNG.uuid(), RNG.uuid()]
         held = [await hold(database, scheduler_id) for scheduler_id in (*schedulers, *schedulers)][2:]
         for epochs in held:
-            run_id = await a_ready_run(database, gate=("customer-7", 1))
+            run_id = await a_ready_run(database, concurrency=("customer-7", 1))
             await database.execute("update duly.timers set shard = $2 where run_id = $1", run_id, min(epochs))
         one, other = zip(schedulers, held, strict=True)
         return lambda side: stage(side, *one), lambda side: stage(side, *other)
@@ -791,10 +791,10 @@ class TwoComeToAGateOfOne:
 @story
 class OneComesWhileTheLastOneLeaves:
     async def set_up(self, database):
-        await a_ready_run(database, gate=("customer-7", 1))
+        await a_ready_run(database, concurrency=("customer-7", 1))
         await staged(database)
         worker_id, inside = await self.inside(database)
-        self.comer = await a_ready_run(database, gate=("customer-7", 1))
+        self.comer = await a_ready_run(database, concurrency=("customer-7", 1))
         holder, epochs = await a_scheduler(database)
         return settling(worker_id, inside), lambda side: stage(side, holder, epochs)
 
@@ -811,7 +811,9 @@ class OneComesWhileTheLastOneLeaves:
 @story
 class OneIsCancelledAtTheGateWhileItsPlaceComesFree:
     async def set_up(self, database):
-        made = [await a_ready_run(database, gate=("customer-7", 1), at=START - seconds(9 - age)) for age in range(3)]
+        made = [
+            await a_ready_run(database, concurrency=("customer-7", 1), at=START - seconds(9 - age)) for age in range(3)
+        ]
         await staged(database)
         worker_id = await a_worker(database)
         [inside] = await claimed(database, worker_id)

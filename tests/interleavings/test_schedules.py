@@ -567,10 +567,10 @@ class BackfillAndBackfill:
         return going_on, going_on
 
     async def check(self, database, left, right):
-        assert left.made + right.made == 1
+        assert left.created + right.created == 1
         made = await occurrences(database) + await occurrences(database, box="blocked")
         assert made == minutes(-5)
-        assert await database.fetchval("select made from duly.backfills") == 1
+        assert await database.fetchval("select created from duly.backfills") == 1
 
 
 @story

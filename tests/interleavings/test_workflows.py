@@ -15,10 +15,10 @@ from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
 from duly.moves.workflows.runs import settle_ended
-from duly.moves.workflows.workflows import run_errands
+from duly.moves.workflows.workflows import run_workflow_tasks
 from duly.store.boxes import runs
 from duly.store.tables import workflows
-from duly.store.tables.workflows import Turned
+from duly.store.tables.workflows import WorkflowChange
 from duly.worker.targets.workflow import start
 from tests.builders import QUEUE, RNG, a_key, a_submission, a_worker, counts, ended, seconds, staged
 from tests.graphs import FAILS, a_graph, a_node, a_workflow, carried_through, end, state_of, states_of, taken
@@ -36,7 +36,7 @@ def story(told: type) -> type:
 async def errands_done(database, clock):
     """Let maintenance come by until it has nothing to do."""
     for _ in range(10):
-        await run_errands(database)
+        await run_workflow_tasks(database)
         if not await database.fetchval("select count(*) from duly.workflow_tasks where what <> 'settle'"):
             return
         await clock.advance(1)
@@ -188,10 +188,10 @@ class WithdrawnAndResumed(Story):
     async def moves(self, database):
         await workflows.pause(database, 1, self.workflow_id)
         await database.clock.advance(1)
-        return run_errands, lambda side: workflows.resume(side, 1, self.workflow_id)
+        return run_workflow_tasks, lambda side: workflows.resume(side, 1, self.workflow_id)
 
     async def check(self, database, left, right):
-        assert right == Turned("running", is_new=True)
+        assert right == WorkflowChange("running", is_new=True)
         await super().check(database, left, right)  # Which ends: what was resumed is not paused again.
 
 
@@ -214,7 +214,7 @@ class PausedByTwo(Story):
 
     async def _resumed_by_two(self, database):
         first, second = [await workflows.resume(database, 1, self.workflow_id) for _ in range(2)]
-        assert (first, second) == (Turned("running", is_new=True), Turned("running", is_new=False))
+        assert (first, second) == (WorkflowChange("running", is_new=True), WorkflowChange("running", is_new=False))
 
 
 @story
@@ -228,7 +228,7 @@ class TriedAgainAndPaused(Story):
 
     async def check(self, database, left, right):
         assert not isinstance(left, BaseException), left
-        assert right == Turned("paused", is_new=True)
+        assert right == WorkflowChange("paused", is_new=True)
         await errands_done(database, database.clock)
         assert await taken(database, await a_worker(database)) == {}
         await workflows.resume(database, 1, self.workflow_id)
@@ -342,7 +342,7 @@ class NodesAreAddedAsItSettles(Story):
 @story
 class GatedSettledAndCancelled(Story):
     shape = "a b z:a,b"
-    more: ClassVar[dict[str, Any]] = {"gate": ("one", 2)}
+    more: ClassVar[dict[str, Any]] = {"concurrency": ("one", 2)}
 
     async def set_up(self, database):
         self.workflow_id = await a_workflow(database, self.shape, **self.more)

@@ -54,7 +54,7 @@ async def die(reaper, clock) -> int:
 
 
 class TestWhoIsDead:
-    async def test_a_worker_that_beats_is_left_alone_for_ever(self, database, clock, reaper):
+    async def test_a_worker_that_heartbeats_is_left_alone_for_ever(self, database, clock, reaper):
         worker_id, run = await a_leased_run(database)
         for _ in range(20):
             await clock.advance(LEASE / 3)
@@ -120,7 +120,7 @@ class TestWhoIsDead:
 
         assert await reaper.step() == 1
 
-    async def test_story_21_a_step_back_does_not_kill_who_beats(self, database, clock, reaper):
+    async def test_story_21_a_step_back_does_not_kill_who_heartbeats(self, database, clock, reaper):
         worker_id, _ = await a_leased_run(database)
         await reaper.step()
         await clock.step(-600)
@@ -130,7 +130,7 @@ class TestWhoIsDead:
 
             assert await reaper.step() == 0
 
-    async def test_a_beat_between_the_look_and_the_blow_saves_the_worker(self, database, clock):
+    async def test_a_heartbeat_between_the_look_and_the_blow_saves_the_worker(self, database, clock):
         worker_id = await a_worker(database)
         [seen] = await workers.live(database)
         await clock.advance(LEASE)
@@ -173,7 +173,7 @@ class TestWhoIsDead:
 
         assert await counts(database) == {"ready": 1200}
 
-    async def test_workers_are_told_of_what_the_dead_one_left(self, database, clock, reaper):
+    async def test_workers_are_reported_of_what_the_dead_one_left(self, database, clock, reaper):
         await a_leased_run(database)
         heard: list[str] = []
         listener = await asyncpg.connect(database.url)
@@ -370,7 +370,7 @@ class TestStory08Poison:
         row = await a_row(database, "ready", ahead)
         assert (row["attempt"], row["suspect"], row["losses"]) == (0, False, 0)
 
-    async def test_runs_lost_beside_others_become_suspects_and_none_is_to_blame(self, database, clock, reaper):
+    async def test_runs_lost_next_to_others_become_suspects_and_none_is_to_blame(self, database, clock, reaper):
         worker_id = await a_worker(database)
         innocent = [await a_ready_run(database, retry=AT_ONCE) for _ in range(3)]
         await claimed(database, worker_id)
@@ -429,7 +429,7 @@ class TestStory08Poison:
         assert (dead["reason"], dead["losses"], dead["attempt"]) == ("poison", 2, 3)
         assert [outcome for _, outcome, _ in await history_of(database, run_id)] == ["lost"] * 3
 
-    async def test_runs_held_beside_the_poison_are_never_buried_with_it(self, database, clock, reaper):
+    async def test_runs_held_next_to_the_poison_are_never_buried_with_it(self, database, clock, reaper):
         poison = await a_ready_run(database, retry=AT_ONCE, priority=0)
         beside = [await a_ready_run(database, retry=AT_ONCE) for _ in range(5)]
         await claimed(database, await a_worker(database))
@@ -442,7 +442,7 @@ class TestStory08Poison:
             assert await boxes_of(database, run_id) == ["ready"]
             assert [outcome for _, outcome, _ in await history_of(database, run_id)] == ["lost"]
 
-    async def test_a_suspect_that_ended_and_was_taken_back_is_not_blamed_for_what_follows(
+    async def test_a_suspect_that_ended_and_was_taken_back_is_not_blamed_for_what_depends_on(
         self, database, clock, reaper
     ):
         worker_id, run = await a_leased_run(database, retry=AT_ONCE)

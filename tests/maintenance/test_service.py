@@ -88,7 +88,7 @@ class TestHistory:
     async def test_made_again_they_stay_as_they_are(self, own_database, maintenance):
         await maintenance.keep_history()
 
-        assert await history.make_partitions(own_database, 4) == 0
+        assert await history.create_partitions(own_database, 4) == 0
 
     async def test_outcomes_stand_in_the_partition_of_their_day_successes_and_failures_apart(
         self, own_database, maintenance
@@ -185,10 +185,10 @@ class TestHistory:
         async with own_database.transaction() as reader:
             await reader.fetch("select count(*) from duly.attempts")
 
-            assert await history.make_partitions(own_database, 1) == 1, "that of logs, which nobody reads"
+            assert await history.create_partitions(own_database, 1) == 1, "that of logs, which nobody reads"
             await settled(own_database, worker_id, run)
 
-        assert await history.make_partitions(own_database, 1) == 2
+        assert await history.create_partitions(own_database, 1) == 2
 
     async def test_a_day_that_somebody_reads_is_dropped_the_next_time(self, own_database, maintenance):
         await maintenance.keep_history()
@@ -204,7 +204,7 @@ class TestHistory:
         """It was on its way into the default partition, which no longer takes rows of that day."""
         worker_id, run = await a_leased_run(own_database)
         async with own_database.transaction() as making:
-            await making.fetchval("select duly.make_partitions($1, 1)", START.date())
+            await making.fetchval("select duly.create_partitions($1, 1)", START.date())
             settling = asyncio.create_task(settled(own_database, worker_id, run, outcome))
             await waits_for_a_lock(own_database)
         await settling
@@ -216,7 +216,7 @@ class TestHistory:
         worker_id, run = await a_leased_run(own_database)
         line = LogLine(run.run_id, run.fence, run.attempt, 1, START, "info", "whole", None)
         async with own_database.transaction() as making:
-            await making.fetchval("select duly.make_partitions($1, 1)", START.date())
+            await making.fetchval("select duly.create_partitions($1, 1)", START.date())
             writing = asyncio.create_task(append_logs(own_database, worker_id, [line]))
             await waits_for_a_lock(own_database)
         await writing
@@ -224,7 +224,7 @@ class TestHistory:
         assert await own_database.fetchval("select message from duly.logs") == "whole"
 
     async def test_five_processes_may_make_them_at_once(self, own_database):
-        made = await asyncio.gather(*(history.make_partitions(own_database, 2) for _ in range(5)))
+        made = await asyncio.gather(*(history.create_partitions(own_database, 2) for _ in range(5)))
 
         assert sum(made) == 6
 
@@ -339,12 +339,14 @@ WORK = {
         insert into duly.awaited (run_id, fence, worker_id, deadline_at)
         values (gen_random_uuid(), 1, gen_random_uuid(), now() + interval '1 hour')""",
     "_tell": "insert into duly.completion_callbacks values (gen_random_uuid(), 1, gen_random_uuid(), '{}', now())",
-    "_run_errands": "insert into duly.workflow_tasks (workflow_id, what, due_at) values (gen_random_uuid(), 'look', now())",
-    "_run_errands of a run that is gone": """
+    "_run_workflow_tasks": (
+        "insert into duly.workflow_tasks (workflow_id, what, due_at) values (gen_random_uuid(), 'look', now())"
+    ),
+    "_run_workflow_tasks of a run that is gone": """
         insert into duly.workflows (workflow_id, tenant, name, nodes, open_nodes, run_id, submitted_at)
         values (gen_random_uuid(), 1, 'any', 1, 1, gen_random_uuid(), now())""",
-    "_check_followers": "insert into duly.dependency_checks (child, due_at) values (gen_random_uuid(), now())",
-    "_bring_back": """
+    "_check_dependents": "insert into duly.dependency_checks (child, due_at) values (gen_random_uuid(), now())",
+    "_restore_routable": """
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                 payload_stored, queue, handler, is_unroutable)
         values (gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1, 0, 5, 0, false, false, 'any', 'any', true)""",
@@ -353,21 +355,21 @@ WORK = {
 
 
 class TestAside:
-    async def test_what_nobody_knows_goes_aside_and_comes_back_in_as_many_batches_as_it_takes(self, database):
+    async def test_what_nobody_knows_goes_unroutable_and_comes_back_in_as_many_batches_as_it_takes(self, database):
         maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
         worker_id = await a_worker(database)
         await many_ready_runs(database, 2_500, handler="app:typo")
         await many_ready_runs(database, 2_500, handler="app:typo", priority=1)
         await a_ready_run(database)
 
-        await maintenance._set_aside()
+        await maintenance._mark_unroutable()
         assert await database.fetchval("select count(*) from duly.ready where is_unroutable") == 5_000
-        await maintenance._bring_back()
+        await maintenance._restore_routable()
         assert await database.fetchval("select count(*) from duly.ready where is_unroutable") == 5_000
         assert len(await claimed(database, worker_id)) == 1
 
         await a_worker(database, handlers=["app:typo"])
-        await maintenance._bring_back()
+        await maintenance._restore_routable()
         assert await database.fetchval("select count(*) from duly.ready where not is_unroutable") == 5_000
 
     async def test_a_look_goes_on_where_the_last_one_ended(self, database):
@@ -381,7 +383,7 @@ class TestAside:
 
         found = []
         for _ in range(3):
-            await maintenance._set_aside()
+            await maintenance._mark_unroutable()
             found.append(await database.fetchval("select count(*) from duly.ready where is_unroutable"))
 
         assert found == [0, 0, 3]
@@ -395,7 +397,7 @@ def behind(maintenance, began):
 
 
 class TestLoop:
-    async def test_one_duty_that_fails_does_not_stop_the_others(self, database_url, monkeypatch):
+    async def test_one_maintenance_task_that_fails_does_not_stop_the_others(self, database_url, monkeypatch):
         async with Database(database_url, clock=SystemClock()) as database:
             maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
             reaped = asyncio.Event()
@@ -421,7 +423,7 @@ class TestLoop:
             await asyncio.wait_for(running, 20)
 
     @pytest.mark.parametrize("name", WORK)
-    async def test_a_duty_rests_while_there_is_nothing_to_do_and_begins_when_there_is(
+    async def test_a_maintenance_task_rests_while_there_is_nothing_to_do_and_begins_when_there_is(
         self, database_url, monkeypatch, name
     ):
         async with Database(database_url, clock=SystemClock()) as database:
@@ -433,11 +435,11 @@ class TestLoop:
                 looks.append(await look(*args))
                 return looks[-1]
 
-            async def duty() -> None:
+            async def maintenance_task() -> None:
                 begun.set()
 
             monkeypatch.setattr(maintenance_tasks, "look", watched)
-            monkeypatch.setattr(maintenance, name.partition(" ")[0], duty)
+            monkeypatch.setattr(maintenance, name.partition(" ")[0], maintenance_task)
             running = asyncio.create_task(maintenance.run())
             async with asyncio.timeout(10):
                 while len(looks) < 3:
@@ -448,7 +450,7 @@ class TestLoop:
                 maintenance.stop()
                 await running
 
-    async def test_a_job_that_cannot_be_told_keeps_nobody_from_reaping(self, database_url, monkeypatch):
+    async def test_a_job_that_cannot_be_reported_keeps_nobody_from_reaping(self, database_url, monkeypatch):
         async with Database(database_url, clock=SystemClock()) as database:
             maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
             asked = asyncio.Event()
@@ -468,7 +470,9 @@ class TestLoop:
                 await running
 
     @pytest.mark.parametrize("fault", ["hangs", "fails"])
-    async def test_a_duty_that_ends_no_round_is_told_while_the_others_go_on(self, database_url, monkeypatch, fault):
+    async def test_a_maintenance_task_that_ends_no_round_is_reported_while_the_others_go_on(
+        self, database_url, monkeypatch, fault
+    ):
         async with Database(database_url, clock=SystemClock()) as database:
             maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
             began = database.clock.monotonic()

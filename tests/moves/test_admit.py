@@ -14,7 +14,7 @@ async def admitted(admission: Admission, key, times: int) -> int:
     return sum(1 for verdict in verdicts if verdict is None or verdict.is_allowed)
 
 
-async def test_without_a_limit_nothing_is_asked(database):
+async def test_without_a_limit_nothing_is_requested(database):
     assert await Admission(database).admit(a_key()) is None
     assert await database.fetchval("select count(*) from duly.token_buckets") == 0
 

@@ -87,7 +87,7 @@ async def test_what_is_not_there_is_created_as_the_file_says(database):
     assert (made["owner"], made["source"], made["queue"], made["priority"]) == ("file", "billing", "mail", 2)
     assert msgspec.json.decode(made["payload"]) == {"customer": 7}
     assert made["options"] == options_of(
-        retry=Retry(3, 2), timeout_seconds=30, gate=("mail", 4), tags=("slow",), own=True
+        retry=Retry(3, 2), timeout_seconds=30, concurrency=("mail", 4), tags=("slow",), own=True
     )
     assert made["next_run_at"] == START.replace(day=3, hour=1, minute=30)
     held = await job(database, "held")
@@ -144,7 +144,7 @@ async def test_what_differs_is_changed_field_by_field(database):
     assert (await moves.plan(database, TENANT, file)).is_empty
 
 
-async def test_a_job_taken_out_of_the_file_is_reported_and_removed_only_when_asked(database):
+async def test_a_job_taken_out_of_the_file_is_reported_and_removed_only_when_requested(database):
     await applied(database, a_file(kept={}, gone={}))
     await submit_recurring(database, a_schedule(name="by-hand"), key=a_key())
     await applied(database, a_file("other", others={}))
@@ -221,7 +221,7 @@ async def test_a_pause_is_the_files_business_only_where_the_file_says_so(databas
     assert (await job(database, "held"))["state"] == "paused"
 
 
-async def test_what_was_made_by_hand_is_adopted_only_when_asked(database):
+async def test_what_was_made_by_hand_is_adopted_only_when_requested(database):
     made = await submit_recurring(database, a_schedule(name="noon", queue="mail"), key=a_key())
     before = await rows(database)
 

@@ -131,14 +131,14 @@ async def test_one_that_fires_meanwhile_is_looked_at_again(database, clock, monk
     job_id = await a_job(database)
     retime, looks = schedules.retime, list[int]()
 
-    async def overtaken(database, timings, skips):
+    async def in_conflict(database, timings, skips):
         if not looks:
             await clock.advance(noon(2) - START)
             await staged(database)
         looks.append(timings)
         return await retime(database, timings, skips)
 
-    monkeypatch.setattr(schedules, "retime", overtaken)
+    monkeypatch.setattr(schedules, "retime", in_conflict)
     assert await put_calendar(database, a_calendar("2026-11-03")) == Kept("holidays", 1)
 
     assert len(looks) == 2
@@ -172,11 +172,11 @@ async def test_one_that_never_stands_still_is_given_up_with_a_sentence(database,
     await put_calendar(database, a_calendar())
     await a_job(database)
 
-    async def overtaken(*_):
+    async def in_conflict(*_):
         return set()
 
     monkeypatch.setattr("duly.moves.schedules.retry_on_conflict.ATTEMPTS_MAX", 2)
-    monkeypatch.setattr(schedules, "retime", overtaken)
+    monkeypatch.setattr(schedules, "retime", in_conflict)
     with pytest.raises(Unsettled, match="a job of calendar 'holidays': it kept changing; try again"):
         await put_calendar(database, a_calendar("2026-11-02"))
 

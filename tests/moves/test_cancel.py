@@ -58,7 +58,7 @@ class TestRun:
         assert await history_of(database, run.run_id) == [(1, "cancelled", "cancelled"), (1, "failed", "retrying")]
         assert await runs.checkpoints(database, [run.run_id]) == {}
 
-    async def test_story_22_a_run_in_a_workers_hands_is_asked_to_stop_until_the_worker_confirms(self, database):
+    async def test_story_22_a_run_in_a_workers_hands_is_requested_to_stop_until_the_worker_confirms(self, database):
         worker_id, run = await a_leased_run(database)
 
         assert await cancel_run(database, run.run_id) is CancelAnswer.REQUESTED
@@ -241,12 +241,12 @@ class TestSchedule:
         assert await counts(database) == {}
         assert (max(batches), sum(batches)) == (10, left)
 
-    async def test_who_leaves_a_gate_goes_last_so_that_nobody_who_waits_for_it_is_waited_for(
+    async def test_who_leaves_a_concurrency_key_goes_last_so_that_nobody_who_waits_for_it_is_waited_for(
         self, database, clock, monkeypatch
     ):
         """As a stage does that has taken a run out of its box and comes to the gate with it."""
         monkeypatch.setattr(cancel, "_BATCH", 1)
-        gated = options_of(gate=("door", 1))
+        gated = options_of(concurrency=("door", 1))
         submitted = await an_active_schedule(database, every=10, anchor=START, options=gated)
         for _ in range(3):
             await staged(database)
@@ -268,7 +268,7 @@ class TestSchedule:
         assert await history.verify(database) == []
         await other.close()
 
-    async def test_a_run_held_ahead_of_its_moment_is_asked_back(self, database):
+    async def test_a_run_held_ahead_of_its_moment_is_requested_back(self, database):
         submitted = await an_active_schedule(database, every=10, anchor=START + seconds(3))
         worker_id = await a_worker(database)
         await staged(database)
@@ -301,7 +301,7 @@ class TestSchedule:
         transaction = scheduler.transaction()
         await transaction.start()
         holder = RNG.uuid()
-        held = await scheduler.fetch("select * from duly.hold_shards($1, 's', '0', '2 seconds', null)", holder)
+        held = await scheduler.fetch("select * from duly.lease_shards($1, 's', '0', '2 seconds', null)", holder)
         await scheduler.fetch(
             "select * from duly.stage($1, $2, $3, '5 seconds', 10, now(), '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
             holder,

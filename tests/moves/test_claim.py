@@ -113,7 +113,7 @@ async def test_a_low_priority_does_not_wait_on_an_idle_system(database):
     assert len(await claimed(database, await a_worker(database))) == 1
 
 
-async def test_only_the_queues_asked_for_are_touched(database):
+async def test_only_the_queues_requested_for_are_touched(database):
     await a_ready_run(database, queue="mail")
 
     assert await claimed(database, await a_worker(database)) == []
@@ -126,21 +126,21 @@ async def test_a_run_whose_handler_no_worker_knows_stays_ready_and_is_named(data
     assert await claimed(database, worker_id) == []
 
     assert await boxes_of(database, run_id) == ["ready"]
-    [named] = await ready.unknown_handlers(database)
+    [named] = await ready.unroutable(database)
     assert (named["queue"], named["handler"], named["runs"], named["oldest_due_at"]) == ("default", "unknown", 1, START)
 
 
 async def test_a_run_whose_handler_a_live_worker_knows_is_not_named(database, clock):
     await a_ready_run(database)
     await a_worker(database)
-    assert await ready.unknown_handlers(database) == []
+    assert await ready.unroutable(database) == []
 
     await clock.advance(LEASE)
 
-    assert len(await ready.unknown_handlers(database)) == 1
+    assert len(await ready.unroutable(database)) == 1
 
 
-async def test_the_depth_of_each_queue_is_told_with_its_oldest_run(database, clock):
+async def test_the_depth_of_each_queue_is_reported_with_its_oldest_run(database, clock):
     await a_ready_run(database, queue="mail")
     await clock.advance(3)
     await a_ready_run(database, queue="mail")
@@ -161,7 +161,7 @@ class TestLease:
 
         assert await boxes_of(database, run_id) == ["ready"]
 
-    async def test_a_worker_whose_lease_has_run_out_claims_nothing_until_it_beats_again(self, database, clock):
+    async def test_a_worker_whose_lease_has_run_out_claims_nothing_until_it_heartbeats_again(self, database, clock):
         await a_ready_run(database)
         worker_id = await a_worker(database)
         await clock.advance(LEASE)
@@ -172,7 +172,7 @@ class TestLease:
 
         assert len(await claimed(database, worker_id)) == 1
 
-    async def test_a_beat_carries_the_lease_on_however_long_a_run_takes(self, database, clock):
+    async def test_a_heartbeat_carries_the_lease_on_however_long_a_run_takes(self, database, clock):
         worker_id, run = await a_leased_run(database)
         for _ in range(30):
             await clock.advance(LEASE / 3)
@@ -181,7 +181,7 @@ class TestLease:
         assert await settled(database, worker_id, run) == []
         assert await history_of(database, run.run_id) == [(1, "succeeded", "succeeded")]
 
-    async def test_the_beat_of_a_worker_that_was_reaped_says_so(self, database):
+    async def test_the_heartbeat_of_a_worker_that_was_reaped_says_so(self, database):
         assert await workers.heartbeat(database, RNG.uuid()) is None
 
 

@@ -72,7 +72,7 @@ class TestEdit:
             with pytest.raises(InvalidPayload):
                 await dead.edit(database, 1, [run_id], payload)
 
-    async def test_a_stranger_and_another_tenants_are_left_alone(self, database, worker_id):
+    async def test_a_unroutable_and_another_tenants_are_left_alone(self, database, worker_id):
         run_id = await a_dead_run(database, worker_id)
 
         assert await dead.edit(database, 2, [run_id], {}) == []
@@ -215,7 +215,7 @@ class TestGroups:
         assert groups[0]["handlers"] == ["greet"]
         assert len(groups[0]["sample"]) == 2
 
-    async def test_no_more_are_looked_at_than_were_asked_for(self, database, worker_id):
+    async def test_no_more_are_looked_at_than_were_requested_for(self, database, worker_id):
         for _ in range(4):
             await a_dead_run(database, worker_id)
 

@@ -227,7 +227,7 @@ class TestRemoved:
         assert (job["state"], job["pause_reason"], job["next_run_at"]) == ("paused", REMOVED, None)
         assert job["removed_at"] == START
 
-    async def test_it_is_told_once(self, database):
+    async def test_it_is_reported_once(self, database):
         await (program := at(database, AT_TEN)).start()
         await program.end()
         without = Program(database)

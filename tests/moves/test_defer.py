@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.runs.outcome import Parked
+from duly.domain.runs.outcome import WaitForDestination
 from duly.moves.cancel import cancel_run
 from duly.moves.defer import Deferred, defer
 from duly.store.boxes import history
@@ -24,15 +24,15 @@ ORIGIN = "https://hooks.example"
 
 
 async def parked(database, worker_id, run):
-    await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
+    await defer(database, worker_id, [Deferred(run, None, WaitForDestination(ORIGIN))])
 
 
-async def unpark(database, limit: int = 100) -> int:
-    [(moved,)] = await database.fetch("select duly.unpark(1, $1, $2)", ORIGIN, limit)
+async def release_destination_runs(database, limit: int = 100) -> int:
+    [(moved,)] = await database.fetch("select duly.release_destination_runs(1, $1, $2)", ORIGIN, limit)
     return int(moved)
 
 
-async def test_a_parked_run_comes_back_as_it_was(database):
+async def test_a_waiting_run_comes_back_as_it_was(database):
     worker_id, run = await a_leased_run(database)
     await parked(database, worker_id, run)
 
@@ -40,14 +40,14 @@ async def test_a_parked_run_comes_back_as_it_was(database):
     assert (await a_row(database, "blocked", run.run_id))["attempt"] == 0
     assert await history.verify(database) == []
 
-    assert await unpark(database) == 1
+    assert await release_destination_runs(database) == 1
     [again] = await claimed(database, worker_id)
     assert (again.run_id, again.attempt, again.due_at, again.payload) == (run.run_id, 1, run.due_at, run.payload)
     assert again.fence > run.fence
     assert await history_of(database, run.run_id) == []
 
 
-async def test_the_oldest_go_first_and_no_more_than_asked(database, clock):
+async def test_the_oldest_go_first_and_no_more_than_requested(database, clock):
     worker_id = await a_worker(database)
     run_ids = []
     for _ in range(3):
@@ -56,11 +56,11 @@ async def test_the_oldest_go_first_and_no_more_than_asked(database, clock):
     for run in await claimed(database, worker_id):
         await parked(database, worker_id, run)
 
-    assert await unpark(database, 2) == 2
+    assert await release_destination_runs(database, 2) == 2
     assert [await boxes_of(database, run_id) for run_id in run_ids] == [["ready"], ["ready"], ["blocked"]]
 
 
-async def test_a_run_that_was_taken_away_is_not_parked(database):
+async def test_a_run_that_was_taken_away_is_not_waiting(database):
     worker_id, run = await a_leased_run(database)
     await settled(database, worker_id, run)
 
@@ -69,8 +69,8 @@ async def test_a_run_that_was_taken_away_is_not_parked(database):
     assert await counts(database) == {}
 
 
-async def test_the_place_at_a_gate_is_given_back_and_entered_again(database):
-    first, second = [await a_ready_run(database, gate=("customer-7", 1)) for _ in range(2)]
+async def test_the_place_at_a_concurrency_key_is_given_back_and_entered_again(database):
+    first, second = [await a_ready_run(database, concurrency=("customer-7", 1)) for _ in range(2)]
     worker_id = await a_worker(database)
     await staged(database)
     [run] = await claimed(database, worker_id)
@@ -80,7 +80,7 @@ async def test_the_place_at_a_gate_is_given_back_and_entered_again(database):
     assert await boxes_of(database, other) == ["ready"]
     assert await history.verify(database) == []
 
-    await unpark(database)
+    await release_destination_runs(database)
     await staged(database)
     assert await boxes_of(database, run.run_id) == ["blocked"]
     assert await history.verify(database) == []
@@ -93,7 +93,7 @@ async def test_the_place_at_a_gate_is_given_back_and_entered_again(database):
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "succeeded"])
-async def test_a_parked_run_keeps_the_place_of_an_overlap_until_it_ends(database, clock, ending):
+async def test_a_waiting_run_keeps_the_place_of_an_overlap_until_it_ends(database, clock, ending):
     await an_active_schedule(database, every=60, overlap={"policy": "queue", "limit": 10})
     await clock.advance(60)
     await staged(database)
@@ -110,7 +110,7 @@ async def test_a_parked_run_keeps_the_place_of_an_overlap_until_it_ends(database
     if ending == "cancelled":
         assert await cancel_run(database, run.run_id)
     else:
-        await unpark(database)
+        await release_destination_runs(database)
         worker_id = await a_worker(database)
         [run] = await claimed(database, worker_id)
         await settled(database, worker_id, run)
@@ -119,7 +119,7 @@ async def test_a_parked_run_keeps_the_place_of_an_overlap_until_it_ends(database
     assert await history.verify(database) == []
 
 
-async def test_a_cancel_under_way_ends_a_run_that_is_parked(database):
+async def test_a_cancel_under_way_ends_a_run_that_is_waiting(database):
     worker_id, run = await a_leased_run(database)
     await cancel_run(database, run.run_id)
 

@@ -11,7 +11,7 @@ import pytest
 
 from duly.clock import Rng
 from duly.domain.errors import InvalidOption, NotFound, WorkerExpired
-from duly.domain.runs.outcome import Failed, Outcome, Parked, Succeeded, TimedOut
+from duly.domain.runs.outcome import Failed, Outcome, Succeeded, TimedOut, WaitForDestination
 from duly.domain.targets.circuit import State
 from duly.domain.targets.target import WEBHOOK
 from duly.domain.tenancy.api_key import Secret
@@ -60,13 +60,13 @@ def turns_of(allowed: Allowed, at: float) -> list[float]:
 
 async def shares(database: Database) -> int:
     """Add up what all workers may have under way."""
-    return int(await database.fetchval("select coalesce(sum(places), 0) from duly.destination_shares"))
+    return int(await database.fetchval("select coalesce(sum(slots), 0) from duly.destination_shares"))
 
 
-async def budget(database: Database, places: int, rate: float | None = None) -> None:
+async def budget(database: Database, slots: int, rate: float | None = None) -> None:
     """Make the destination, with a budget."""
     destination_id = await make(database, KEYRING, 1, ORIGIN, RNG)
-    await limit(database, 1, destination_id, places=places, rate=rate)
+    await limit(database, 1, destination_id, slots=slots, rate=rate)
 
 
 async def parked(database: Database, number: int, origin: str = ORIGIN) -> list[UUID]:
@@ -74,7 +74,7 @@ async def parked(database: Database, number: int, origin: str = ORIGIN) -> list[
     worker_id = await a_worker(database)
     run_ids = [await a_ready_run(database) for _ in range(number)]
     held = {run.run_id: run for run in await claimed(database, worker_id, limit=1_000)}
-    await defer(database, worker_id, [Deferred(held[run_id], None, Parked(origin)) for run_id in run_ids])
+    await defer(database, worker_id, [Deferred(held[run_id], None, WaitForDestination(origin)) for run_id in run_ids])
     return run_ids
 
 
@@ -91,28 +91,28 @@ class TestShares:
 
         allowed = await told(database, worker_id, waiting=1, wanted=8)
 
-        assert (allowed.places, allowed.tokens, allowed.health.state) == (8, None, State.CLOSED)
+        assert (allowed.slots, allowed.tokens, allowed.health.state) == (8, None, State.CLOSED)
         assert (await the_destination(database)).waiting == 1
 
     async def test_nobody_grows_into_what_another_may_use(self, database):
         await budget(database, 10)
         first, second = await a_worker(database), await a_worker(database)
 
-        assert (await told(database, first, in_flight=0, waiting=8, wanted=8)).places == 8
-        assert (await told(database, second, waiting=8, wanted=8)).places == 2
+        assert (await told(database, first, in_flight=0, waiting=8, wanted=8)).slots == 8
+        assert (await told(database, second, waiting=8, wanted=8)).slots == 2
         assert await shares(database) == 10
 
     async def test_a_share_that_shrinks_is_free_when_its_holder_has_confirmed(self, database):
         await budget(database, 10)
         first, second = await a_worker(database), await a_worker(database)
         await told(database, first, waiting=10, wanted=10)
-        assert (await told(database, second, waiting=10, wanted=10)).places == 0
+        assert (await told(database, second, waiting=10, wanted=10)).slots == 0
 
         # It has ten under way; told to have five, it may still have started more than it knew of.
-        assert (await told(database, first, in_flight=10, wanted=10, holds=10)).places == 5
-        assert (await told(database, second, waiting=10, wanted=10)).places == 0
-        assert (await told(database, first, in_flight=7, wanted=10, holds=7)).places == 5
-        assert (await told(database, second, waiting=10, wanted=10, holds=0)).places == 3
+        assert (await told(database, first, in_flight=10, wanted=10, holds=10)).slots == 5
+        assert (await told(database, second, waiting=10, wanted=10)).slots == 0
+        assert (await told(database, first, in_flight=7, wanted=10, holds=7)).slots == 5
+        assert (await told(database, second, waiting=10, wanted=10, holds=0)).slots == 3
         assert await shares(database) == 10
 
     async def test_where_nobody_waits_in_vain_one_may_have_it_all(self, database):
@@ -120,16 +120,16 @@ class TestShares:
         first, second = await a_worker(database), await a_worker(database)
         await told(database, first, in_flight=1, wanted=1, holds=1)
 
-        assert (await told(database, second, waiting=20, wanted=20)).places == 9
+        assert (await told(database, second, waiting=20, wanted=20)).slots == 9
 
     async def test_what_is_given_up_is_free(self, database):
         await budget(database, 4)
         first, second = await a_worker(database), await a_worker(database)
         await told(database, first, waiting=4, wanted=4)
 
-        assert (await told(database, first, wanted=0, holds=0)).places == 0
+        assert (await told(database, first, wanted=0, holds=0)).slots == 0
         assert await shares(database) == 0
-        assert (await told(database, second, waiting=4, wanted=4)).places == 4
+        assert (await told(database, second, waiting=4, wanted=4)).slots == 4
 
     async def test_a_report_that_comes_late_changes_nothing(self, database):
         await budget(database, 10)
@@ -166,7 +166,7 @@ class TestShares:
 
         await retire(database, first, [])
 
-        assert (await told(database, second, waiting=5, wanted=5)).places == 5
+        assert (await told(database, second, waiting=5, wanted=5)).slots == 5
         assert await shares(database) == 5
 
     async def test_what_a_worker_that_is_gone_had_under_way_is_not_under_way(self, database):
@@ -202,7 +202,7 @@ class TestShares:
         await clock.advance(60)  # Its lease is over, but nobody has taken it away.
         second = await a_worker(database)
 
-        assert (await told(database, second, waiting=5, wanted=5)).places == 0
+        assert (await told(database, second, waiting=5, wanted=5)).slots == 0
         with pytest.raises(WorkerExpired):
             await told(database, first, waiting=5, wanted=5)
 
@@ -212,9 +212,9 @@ class TestShares:
         await told(database, worker_id, waiting=10, wanted=10)
         await budget(database, 3)
 
-        assert (await told(database, worker_id, in_flight=10, wanted=10, holds=10)).places == 3
+        assert (await told(database, worker_id, in_flight=10, wanted=10, holds=10)).slots == 3
         assert await shares(database) == 10
-        assert (await told(database, worker_id, in_flight=2, wanted=10, holds=3)).places == 3
+        assert (await told(database, worker_id, in_flight=2, wanted=10, holds=3)).slots == 3
         assert await shares(database) == 3
 
     async def test_any_number_of_reports_in_any_order_never_exceed_the_budget(self, database):
@@ -230,7 +230,7 @@ class TestShares:
                 database, one, in_flight=in_flight[one], waiting=waiting, wanted=in_flight[one] + waiting, holds=holds
             )
             if RNG.uniform() < 0.8:
-                ceilings[one] = allowed.places
+                ceilings[one] = allowed.slots
             in_flight[one] = max(0, in_flight[one] - int(RNG.uniform() * 3))
             if RNG.uniform() < 0.7:
                 in_flight[one] = max(in_flight[one], min(ceilings[one], in_flight[one] + waiting))
@@ -245,13 +245,13 @@ class TestShares:
             for one in workers:
                 held[one] = (
                     await told(database, one, in_flight=held[one], waiting=9, wanted=20, holds=held[one])
-                ).places
+                ).slots
                 assert await shares(database) <= 5
         assert sorted(held.values()) == [1, 2, 2]
 
 
 class TestRates:
-    async def test_turns_come_at_the_rate_and_half_a_second_ahead(self, database, clock):
+    async def test_reservations_come_at_the_rate_and_half_a_second_ahead(self, database, clock):
         await budget(database, 100, rate=8)
         worker_id = await a_worker(database)
         turns: list[float] = []
@@ -337,7 +337,7 @@ class TestRates:
 
         assert turns_of(await told(database, worker_id, waiting=50, wanted=50, tokens=50), 0)[0] == pytest.approx(1 / 8)
 
-    async def test_spare_turns_are_for_whom_nobody_waits_beside(self, database, clock):
+    async def test_spare_reservations_are_for_whom_nobody_waits_next_to(self, database, clock):
         await budget(database, 100, rate=40)
         first, second = await a_worker(database, lease=_LONG), await a_worker(database, lease=_LONG)
         assert (await told(database, first, in_flight=1, wanted=5, holds=5, spare=4)).tokens == 4
@@ -348,21 +348,21 @@ class TestRates:
         assert (await told(database, first, in_flight=1, wanted=5, holds=5, spare=4)).tokens == 0
         assert (await told(database, first, in_flight=1, wanted=5, waiting=2, holds=5, tokens=2, spare=4)).tokens == 2
 
-    async def test_nor_are_they_while_runs_are_parked_that_may_go_to_anybody(self, database):
+    async def test_nor_are_they_while_runs_are_waiting_that_may_go_to_anybody(self, database):
         await budget(database, 100, rate=40)
         await parked(database, 1)
         worker_id = await a_worker(database, lease=_LONG)
 
         assert (await told(database, worker_id, in_flight=1, wanted=5, holds=5, spare=4)).tokens == 0
 
-    async def test_who_has_a_turn_does_not_wait_for_others_places(self, database):
+    async def test_who_has_a_turn_does_not_wait_for_others_slots(self, database):
         await budget(database, 10, rate=40)
         first, second = await a_worker(database), await a_worker(database)
         await told(database, first, waiting=15, wanted=4, tokens=15)
 
         allowed = await told(database, second, waiting=2, wanted=6, tokens=2)
 
-        assert (allowed.places, allowed.is_contended) == (6, False)
+        assert (allowed.slots, allowed.is_contended) == (6, False)
 
     async def test_a_low_rate_is_not_split_into_nothing(self, database, clock):
         await budget(database, 100, rate=0.1)
@@ -413,9 +413,9 @@ class TestBreaker:
 
         allowed = await told(database, other, waiting=3, wanted=3)
 
-        assert (allowed.places, allowed.health.state) == (0, State.OPEN)
+        assert (allowed.slots, allowed.health.state) == (0, State.OPEN)
         assert 0.7 < allowed.health.wait_seconds < 1.3
-        assert (await told(database, worker_id, in_flight=2, wanted=9, holds=2)).places == 0
+        assert (await told(database, worker_id, in_flight=2, wanted=9, holds=2)).slots == 0
 
     async def test_one_at_a_time_when_it_is_tried(self, database, clock):
         first = await opened(database)
@@ -423,8 +423,8 @@ class TestBreaker:
         await clock.advance(2)
 
         assert (await told(database, first, waiting=5, wanted=5)).health.state is State.HALF_OPEN
-        assert (await told(database, first, waiting=5, wanted=5)).places == 1
-        assert (await told(database, second, waiting=5, wanted=5)).places == 0
+        assert (await told(database, first, waiting=5, wanted=5)).slots == 1
+        assert (await told(database, second, waiting=5, wanted=5)).slots == 0
         assert await shares(database) == 1
 
     async def test_two_good_answers_close_it_at_a_rate(self, database, clock):
@@ -450,10 +450,10 @@ class TestBreaker:
 
     async def test_retry_after_is_heard_at_once_and_by_all(self, database, clock):
         first, second = await a_worker(database), await a_worker(database)
-        await told(database, first, failing=1, streak=1, asked_seconds=120)
+        await told(database, first, failing=1, streak=1, requested_seconds=120)
 
         heard = await told(database, second, waiting=1, wanted=1)
-        assert (heard.places, heard.health.state) == (0, State.OPEN)
+        assert (heard.slots, heard.health.state) == (0, State.OPEN)
         assert heard.health.wait_seconds == pytest.approx(120, abs=1)
         await clock.advance(119)
         await mind(database, RNG)
@@ -462,19 +462,19 @@ class TestBreaker:
         await mind(database, RNG)
         assert (await the_destination(database)).state is State.HALF_OPEN
 
-    async def test_what_it_asked_for_is_over_when_it_is_over_though_the_clock_is_set_back(self, database, clock):
+    async def test_what_it_requested_for_is_over_when_it_is_over_though_the_clock_is_set_back(self, database, clock):
         worker_id = await a_worker(database, lease=timedelta(hours=1))
         for before in ("-infinity", clock.at.isoformat()):  # One that is over may stand there still.
             await told(database, worker_id)
-            await database.execute("update duly.destinations set asked_until = $1::text::timestamptz", before)
+            await database.execute("update duly.destinations set requested_until = $1::text::timestamptz", before)
             await clock.advance(10)
             await told(database, worker_id)
             await clock.step(-600)
 
-            assert (await told(database, worker_id, waiting=1, wanted=1)).places > 0
+            assert (await told(database, worker_id, waiting=1, wanted=1)).slots > 0
             await clock.step(600)
 
-    async def test_of_two_who_see_it_fail_one_turns_it(self, database):
+    async def test_of_two_who_see_it_fail_one_reservations_it(self, database):
         worker_id = await opened(database)
         found = await the_destination(database)
 
@@ -488,7 +488,7 @@ class TestBreaker:
 
         other = await told(database, worker_id, tenant=2, waiting=1, wanted=1)
 
-        assert (other.places, other.health.state) == (1, State.CLOSED)
+        assert (other.slots, other.health.state) == (1, State.CLOSED)
 
     async def test_the_usual_rate_is_measured_while_it_is_closed(self, database, clock):
         worker_id = await a_worker(database, lease=_LONG)
@@ -603,7 +603,7 @@ class TestMinding:
 
         assert went == [1, 1, 2, 2, 3, 3, 4, 4]
 
-    async def test_a_gate_without_a_destination_gets_one(self, database):
+    async def test_a_concurrency_key_without_a_destination_gets_one(self, database):
         [run_id] = await parked(database, 1)
 
         await mind(database, RNG)
@@ -642,7 +642,7 @@ class TestMinding:
     async def test_two_who_mind_let_no_more_go_than_one(self, database):
         await budget(database, 4)
         await parked(database, 10)
-        seen = await destinations.minded(database, None, 10)
+        seen = await destinations.watched(database, None, 10)
 
         going = [(seen[0], 4)]
         assert await destinations.release(database, going) == 4
@@ -653,7 +653,7 @@ class TestMinding:
         for number, origin in zip((9, 3), origins, strict=True):
             await destinations.make(database, UUID(int=number), 1, origin)
             await parked(database, 1, origin)
-        seen = await destinations.minded(database, None, 10)
+        seen = await destinations.watched(database, None, 10)
         lock = "select from duly.destinations where origin = $1 for update nowait"
         stuck = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
@@ -790,16 +790,16 @@ class TestSecrets:
 
 
 class TestLimits:
-    @pytest.mark.parametrize(("places", "rate"), [(0, None), (-1, None), (10**6, None), (1, 0.0), (1, -1.0), (1, 1e9)])
-    async def test_what_is_out_of_range_is_refused(self, database, places, rate):
+    @pytest.mark.parametrize(("slots", "rate"), [(0, None), (-1, None), (10**6, None), (1, 0.0), (1, -1.0), (1, 1e9)])
+    async def test_what_is_out_of_range_is_refused(self, database, slots, rate):
         destination_id = await make(database, KEYRING, 1, ORIGIN, RNG)
         with pytest.raises(InvalidOption):
-            await limit(database, 1, destination_id, places=places, rate=rate)
+            await limit(database, 1, destination_id, slots=slots, rate=rate)
 
     async def test_what_is_another_tenants_is_not_there(self, database):
         destination_id = await make(database, KEYRING, 2, ORIGIN, RNG)
         with pytest.raises(NotFound):
-            await limit(database, 1, destination_id, places=1, rate=None)
+            await limit(database, 1, destination_id, slots=1, rate=None)
         with pytest.raises(NotFound):
             await rotate(database, KEYRING, 1, destination_id, RNG)
         with pytest.raises(NotFound):

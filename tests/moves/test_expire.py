@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.callbacks import Callback, Callbacks
 from duly.domain.runs.options import options_of
-from duly.domain.runs.outcome import Expired, Failed, Parked, Snoozed
+from duly.domain.runs.outcome import Expired, Failed, Snoozed, WaitForDestination
 from duly.domain.runs.retry import Retry
 from duly.moves.dead import replay
 from duly.moves.defer import Deferred, defer
@@ -96,10 +96,10 @@ async def test_each_occurrence_of_a_schedule_expires_by_itself_and_its_next_fire
     assert [row[0] for row in rows] == [START + seconds(60)]
 
 
-async def test_a_run_in_a_gate_leaves_its_place_to_the_next(database, clock):
-    first = await a_ready_run(database, gate=("one", 1), expires_at=LATE)
+async def test_a_run_in_a_concurrency_key_leaves_its_place_to_the_next(database, clock):
+    first = await a_ready_run(database, concurrency=("one", 1), expires_at=LATE)
     await staged(database)
-    second = await a_ready_run(database, gate=("one", 1))
+    second = await a_ready_run(database, concurrency=("one", 1))
     await staged(database)
     assert (await boxes_of(database, first), await boxes_of(database, second)) == (["ready"], ["blocked"])
     await clock.advance(60)
@@ -109,10 +109,10 @@ async def test_a_run_in_a_gate_leaves_its_place_to_the_next(database, clock):
     assert await boxes_of(database, second) == ["ready"]
 
 
-async def test_a_run_that_waits_at_a_gate_takes_no_place_along(database, clock):
-    inside = await a_ready_run(database, gate=("one", 1))
+async def test_a_run_that_waits_at_a_concurrency_key_takes_no_place_along(database, clock):
+    inside = await a_ready_run(database, concurrency=("one", 1))
     await staged(database)
-    waiting = await a_ready_run(database, gate=("one", 1), expires_at=LATE)
+    waiting = await a_ready_run(database, concurrency=("one", 1), expires_at=LATE)
     await staged(database)
     await clock.advance(60)
 
@@ -124,15 +124,15 @@ async def test_a_run_that_waits_at_a_gate_takes_no_place_along(database, clock):
 
 async def test_a_run_that_waits_for_its_destination_ends_too(database, clock):
     worker_id, run = await a_leased_run(database, expires_at=LATE)
-    await defer(database, worker_id, [Deferred(run, START, Parked("https://ill.example"))])
+    await defer(database, worker_id, [Deferred(run, START, WaitForDestination("https://ill.example"))])
     await clock.advance(60)
 
     assert await expire(database) == 1
     assert await history_of(database, run.run_id) == [(0, "skipped", "expired")]
 
 
-async def test_who_is_to_be_told_is_told(database, clock):
-    await a_ready_run(database, expires_at=LATE, then=Then(done=Callback(url="https://hooks.example/done")))
+async def test_who_is_to_be_reported_is_reported(database, clock):
+    await a_ready_run(database, expires_at=LATE, callbacks=Callbacks(end=Callback(url="https://hooks.example/done")))
     await clock.advance(60)
 
     await expire(database)

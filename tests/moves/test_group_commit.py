@@ -94,7 +94,7 @@ async def test_one_that_is_refused_holds_up_no_other(submit, database, clock):
     assert await counts(database) == {"ready": 3}
 
 
-async def test_when_the_store_is_away_everyone_is_told_and_the_next_are_taken(submit, counting, database):
+async def test_when_the_store_is_away_everyone_is_reported_and_the_next_are_taken(submit, counting, database):
     counting.is_away = True
     answers = await asyncio.gather(*(submit(a_submission()) for _ in range(5)), return_exceptions=True)
     assert all(isinstance(answer, Unavailable) for answer in answers)

@@ -30,12 +30,12 @@ from tests.builders import (
 EVERYTHING = Scope()
 
 
-async def limited(database, places, scope=EVERYTHING):
-    return await limit(database, scope, places, set_by="a test")
+async def limited(database, slots, scope=EVERYTHING):
+    return await limit(database, scope, slots, set_by="a test")
 
 
 @pytest.mark.parametrize("scope", [Scope(), Scope(queue="default"), Scope(tenant=1), Scope(1, "default")])
-async def test_no_more_are_under_way_than_there_are_places(database, scope):
+async def test_no_more_are_under_way_than_there_are_slots(database, scope):
     await many_ready_runs(database, 20)
     await limited(database, 3, scope)
     worker_id = await a_worker(database)
@@ -77,7 +77,7 @@ async def test_the_narrowest_of_several_limits_counts(database):
     assert await history.verify(database) == []
 
 
-async def test_places_under_a_limit_are_shared_out_between_tenants(database):
+async def test_slots_under_a_limit_are_shared_out_between_tenants(database):
     await many_ready_runs(database, 500, tenant=1, late=600)
     await many_ready_runs(database, 500, tenant=2)
     await limited(database, 10)
@@ -157,7 +157,7 @@ select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, 
 """
 
 
-async def test_a_broken_limit_is_told_by_verify(database, clock):
+async def test_a_broken_limit_is_reported_by_verify(database, clock):
     await limited(database, 1)
     await clock.advance(6)
     await many_ready_runs(database, 2)
@@ -192,9 +192,9 @@ async def test_a_tenant_has_so_many_limits_and_no_more(database):
 @pytest.mark.parametrize("scope", [Scope(), Scope(tenant=2), Scope(2, "default")])
 async def test_many_who_claim_at_once_never_exceed_it(database, database_url, scope):
     """Eight connections claim and settle as fast as they can, and after each claim the whole is counted in one snapshot."""
-    places, wanted = 5, 400
+    slots, wanted = 5, 400
     await many_ready_runs(database, wanted, tenant=2, late=5)
-    await limited(database, places, scope)
+    await limited(database, slots, scope)
     most, done = 0, 0
 
     async def work(number: int) -> None:
@@ -212,5 +212,5 @@ async def test_many_who_claim_at_once_never_exceed_it(database, database_url, sc
     async with asyncio.timeout(60):
         await asyncio.gather(*map(work, range(8)))
 
-    assert most == places, "all places are used, and no more"
+    assert most == slots, "all places are used, and no more"
     assert await counts(database) == {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from duly.domain.runs.options import options_of
-from duly.domain.runs.outcome import Cancelled, Failed, Lost, Parked, Snoozed, Succeeded
+from duly.domain.runs.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded, WaitForDestination
 from duly.domain.runs.retry import Retry
 from duly.moves.cancel import cancel_run
 from duly.moves.dead import replay
@@ -37,7 +37,7 @@ from tests.builders import (
 LINE = "orders"
 ORIGIN = "https://hooks.example"
 NO_DELAY = Retry(max_attempts=3, base_seconds=0, cap_seconds=0)
-IN_LINE = options_of(gate=(LINE, 1), fifo=True)
+IN_LINE = options_of(concurrency=(LINE, 1), fifo=True)
 
 
 async def a_line(database, number=4, **more):
@@ -119,12 +119,12 @@ async def test_a_run_that_waits_for_its_receiver_keeps_its_place(database):
     worker_id = await a_worker(database)
     [run] = await claimed(database, worker_id)
 
-    await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
+    await defer(database, worker_id, [Deferred(run, None, WaitForDestination(ORIGIN))])
     await staged(database)
     assert await counts(database) == {"blocked": 4}, "nobody else is let in"
     assert await history.verify(database) == []
 
-    await database.execute("select duly.unpark(1, $1, 100)", ORIGIN)
+    await database.execute("select duly.release_destination_runs(1, $1, 100)", ORIGIN)
     assert await served(database, worker_id) == run_ids
 
 
@@ -205,7 +205,7 @@ async def test_when_the_earlier_one_expires_in_its_timer_the_later_one_enters_at
 
 @pytest.mark.parametrize("first", ["of the line", "others"])
 async def test_others_who_share_its_key_have_one_place_with_a_line(database, first):
-    line, others = [a_submission(fifo=LINE)], [a_submission(gate=(LINE, 3)) for _ in range(3)]
+    line, others = [a_submission(fifo=LINE)], [a_submission(concurrency=(LINE, 3)) for _ in range(3)]
     worker_id = await a_worker(database)
     for jobs in (line, others) if first == "of the line" else (others, line, others):
         await submit_many(database, jobs, key=a_key())
@@ -253,7 +253,7 @@ async def test_occurrences_of_a_schedule_stand_in_the_line_too(database, clock):
 
 async def test_a_key_has_one_line_whatever_limit_somebody_sets(database):
     await a_line(database)
-    await database.execute("select duly.limit_gate(1, $1, 5, null, null)", LINE)
+    await database.execute("select duly.limit_concurrency_key(1, $1, 5, null, null)", LINE)
 
     assert await counts(database) == {"blocked": 3, "ready": 1}
 
@@ -294,6 +294,6 @@ async def test_a_line_in_any_storm_keeps_its_order(database):
         assert inside <= 1
         assert await history.verify(database) == []
 
-    places = [placed[run_id] for run_id in order]
-    assert places == sorted(places)
-    assert len(set(places)) > 10
+    slots = [placed[run_id] for run_id in order]
+    assert slots == sorted(slots)
+    assert len(set(slots)) > 10

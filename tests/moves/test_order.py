@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from duly.domain.limits.pause import Scope
-from duly.moves.admin.pause import hold
+from duly.moves.admin.pause import pause_scope
 from duly.store.boxes import history
 from duly.store.tenancy import tenants
 from duly.store.tenancy.tenants import Limits
@@ -83,7 +83,7 @@ class TestTenants:
     async def test_a_held_tenant_takes_nothing_from_the_others(self, database):
         await many_ready_runs(database, 50, tenant=1)
         await many_ready_runs(database, 50, tenant=2)
-        await hold(database, Scope(tenant=1), reason="wait", held_by="a test")
+        await pause_scope(database, Scope(tenant=1), reason="wait", paused_by="a test")
 
         assert by_tenant(await claimed(database, await a_worker(database), limit=20)) == {2: 20}
 

@@ -5,7 +5,7 @@ from tests.builders import a_ready_run, a_waiting_run, an_active_schedule, boxes
 from tests.clock import START
 
 BEHIND = (
-    "insert into duly.overloads (tenant, queue, oldest_due_at, noted_at)"
+    "insert into duly.overloads (tenant, queue, oldest_due_at, recorded_at)"
     " values (1, 'default', duly.clock_now(), duly.clock_now())"
 )
 NIGHTLY = {"type": "cron", "expr": "* * * * *", "tz": "UTC"}
@@ -65,7 +65,7 @@ async def test_many_that_stay_take_no_place_from_those_behind_them(database, clo
 
 async def test_a_fire_that_stays_does_not_hold_up_its_line(database, clock):
     await database.execute(BEHIND)
-    in_line = options_of(gate=("orders", 1), fifo=True)
+    in_line = options_of(concurrency=("orders", 1), fifo=True)
     await an_active_schedule(database, every=10, anchor=START, priority=9, options=in_line)
     await clock.advance(11)
     run_id = await a_ready_run(database, fifo="orders")

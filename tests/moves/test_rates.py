@@ -12,7 +12,7 @@ from duly.moves.cancel import cancel_run
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit_many
 from duly.moves.trigger import trigger
-from duly.moves.waiting import pace
+from duly.moves.waiting import reserve
 from duly.store.boxes import history
 from duly.store.tables import concurrency_keys
 from tests.builders import (
@@ -65,7 +65,7 @@ async def test_a_run_at_a_free_rate_is_ready_at_once(database, clock):
     assert await planned(database) == [clock.at]
 
 
-async def test_story_24_turns_are_spaced_evenly_and_given_for_one_second(database, clock):
+async def test_story_24_reservations_are_spaced_evenly_and_given_for_one_second(database, clock):
     await a_crowd(database, 30)
 
     moments = await planned(database)
@@ -74,7 +74,7 @@ async def test_story_24_turns_are_spaced_evenly_and_given_for_one_second(databas
     assert await history.verify(database) == []
 
     await clock.advance(0.25)
-    await pace(database)
+    await reserve(database)
     assert len(await planned(database)) == 13
 
 
@@ -91,13 +91,13 @@ async def test_what_is_slower_than_one_a_second_is_not_reserved_ahead(database, 
     assert await counts(database) == {"blocked": 2, "ready": 1}
 
     await clock.advance(8)
-    await pace(database)
+    await reserve(database)
     assert await counts(database) == {"blocked": 2, "ready": 1}, "its one second begins later"
     worker_id = await a_worker(database)
     for run in await claimed(database, worker_id):
         await settled(database, worker_id, run)
     await clock.advance(1.5)
-    await pace(database)
+    await reserve(database)
     assert await planned(database) == [clock.at + timedelta(seconds=0.5)]
 
 
@@ -112,7 +112,7 @@ async def test_no_stretch_holds_more_than_it_may(database, clock, seed):
             jobs = [a_submission(rate=(KEY, per_second, burst), retry=NO_DELAY) for _ in range(chance.randrange(1, 12))]
             await submit_many(database, jobs, key=a_key())
         await staged(database)
-        await pace(database)
+        await reserve(database)
         taken = await claimed(database, worker_id)
         moments += [run.due_at for run in taken]
         for run in taken:
@@ -148,7 +148,7 @@ async def test_every_attempt_has_a_turn_of_its_own(database, clock, way):
     assert await planned(database) == []
     for _ in range(8):
         await staged(database)
-        await pace(database)
+        await reserve(database)
         moments += [run.due_at for run in await claimed(database, worker_id)]
         await clock.advance(0.25)
 
@@ -156,8 +156,8 @@ async def test_every_attempt_has_a_turn_of_its_own(database, clock, way):
     check_rate(moments, 10, 1)
 
 
-async def test_a_gate_comes_first_and_its_place_is_kept_through_the_wait(database):
-    await a_crowd(database, 3, gate=("customer-7", 2))
+async def test_a_concurrency_key_comes_first_and_its_place_is_kept_through_the_wait(database):
+    await a_crowd(database, 3, concurrency=("customer-7", 2))
     assert await counts(database) == {"blocked": 1, "ready": 2}
     assert await history.verify(database) == []
 
@@ -170,7 +170,7 @@ async def test_a_gate_comes_first_and_its_place_is_kept_through_the_wait(databas
 
 
 async def test_a_place_is_held_while_a_run_waits_for_its_turn_and_left_when_it_is_cancelled(database, clock):
-    await a_crowd(database, 3, rate=(KEY, 0.1, 1), gate=("customer-7", 2))
+    await a_crowd(database, 3, rate=(KEY, 0.1, 1), concurrency=("customer-7", 2))
     rows = await database.fetch("select waits_for::text, key, run_id from duly.blocked")
     waiting = {(row["waits_for"], row["key"]): row["run_id"] for row in rows}
     assert set(waiting) == {("rate", "mail"), ("concurrency", "customer-7")}
@@ -189,7 +189,7 @@ async def test_a_line_with_a_rate_keeps_both(database, clock):
     order, moments, failed = [], [], False
     for _ in range(40):
         await staged(database)
-        await pace(database)
+        await reserve(database)
         for run in await claimed(database, worker_id):
             order.append(run.run_id)
             moments.append(run.due_at)
@@ -202,17 +202,17 @@ async def test_a_line_with_a_rate_keeps_both(database, clock):
     check_rate(moments, 10, 1)
 
 
-async def test_turns_that_nobody_takes_hold_up_their_queue_alone(database, clock):
+async def test_reservations_that_nobody_takes_hold_up_their_queue_alone(database, clock):
     await a_crowd(database, 60, queue="idle")
     for _ in range(20):
         await clock.advance(0.25)
-        await pace(database)
+        await reserve(database)
     piled = await database.fetchval("select count(*) from duly.ready")
     assert piled < 31, "about two seconds' worth"
 
     await a_crowd(database, 3, queue="busy")
     await clock.advance(0.25)
-    await pace(database)
+    await reserve(database)
     assert await database.fetchval("select count(*) from duly.ready where queue = 'busy'") == 3
 
 
@@ -246,13 +246,13 @@ async def test_a_rate_goes_on_after_the_clock_was_set_back(database, clock):
     worker_id = await a_worker(database, lease=timedelta(hours=1))
     for _ in range(20):
         await clock.advance(1)
-        await pace(database)
+        await reserve(database)
         for run in await claimed(database, worker_id):
             await settled(database, worker_id, run)
 
     await clock.step(-10)
     for _ in range(12):
-        await pace(database)
+        await reserve(database)
         await clock.advance(0.25)
 
     moments = await planned(database)
@@ -261,39 +261,39 @@ async def test_a_rate_goes_on_after_the_clock_was_set_back(database, clock):
     check_rate(moments, 1, 1)
 
 
-async def test_turns_that_the_clock_was_set_back_from_are_given_again(database, clock):
-    await a_crowd(database, 60, rate=(KEY, 10, 1), gate=("customer-7", 100))
+async def test_reservations_that_the_clock_was_set_back_from_are_given_again(database, clock):
+    await a_crowd(database, 60, rate=(KEY, 10, 1), concurrency=("customer-7", 100))
     worker_id = await a_worker(database, lease=timedelta(hours=1))
     for run in await claimed(database, worker_id):
         await settled(database, worker_id, run)
     await clock.advance(700)
-    await pace(database)
+    await reserve(database)
     before = await planned(database)
 
     await clock.step(-600)
-    await pace(database)
+    await reserve(database)
 
     moments = await planned(database)
     assert before[-1] - clock.at > timedelta(minutes=10)
     assert moments == [], "a second's turns were reserved; their runs wait again, and so does everybody behind them"
     await clock.advance(1.1)
-    await pace(database)
+    await reserve(database)
     moments = await planned(database)
     assert (len(moments), moments[0]) == (11, clock.at)
     assert await counts(database) == {"blocked": 38, "ready": 11}
     assert await history.verify(database) == []
 
 
-async def test_turns_are_taken_back_in_batches_and_reckoned_anew_after_the_last(database, clock):
+async def test_reservations_are_taken_back_in_batches_and_reckoned_anew_after_the_last(database, clock):
     await a_crowd(database, 1_200, rate=(KEY, 2_000, 1))
-    await pace(database)
+    await reserve(database)
     assert await counts(database) == {"ready": 1_200}
 
     await clock.step(-600)
-    await pace(database)
+    await reserve(database)
     assert await counts(database) == {"blocked": 1_000, "ready": 200}
     assert await database.fetchval("select reckoned_at > duly.clock_now() from duly.rate_limits")
-    await pace(database)
+    await reserve(database)
 
     assert await counts(database) == {"blocked": 1_200}
     assert await database.fetchval("select reckoned_at = duly.clock_now() from duly.rate_limits")
@@ -307,7 +307,7 @@ async def test_a_small_step_back_gives_no_turn_twice(database, clock):
     for number in range(20):
         if number == 8:
             await clock.step(-2)
-        await pace(database)
+        await reserve(database)
         taken = await claimed(database, worker_id)
         moments += [run.due_at for run in taken]
         await clock.advance(0.25)
@@ -322,7 +322,7 @@ async def test_what_was_due_by_a_clock_that_was_set_back_waits_for_its_own_momen
     await clock.step(-60)
     [new] = await a_crowd(database, 1, rate=(KEY, 1, 1))
     await clock.advance(2)
-    await pace(database)
+    await reserve(database)
 
     assert await planned(database) == [clock.at]
     assert await boxes_of(database, new) == ["ready"]
@@ -330,10 +330,10 @@ async def test_what_was_due_by_a_clock_that_was_set_back_waits_for_its_own_momen
     [run] = await claimed(database, worker_id)
     await settled(database, worker_id, run)
     await clock.advance(57)
-    await pace(database)
+    await reserve(database)
     assert await planned(database) == []
     await clock.advance(1)
-    await pace(database)
+    await reserve(database)
     assert await planned(database) == [due_at, due_at + timedelta(seconds=1)]
 
 
@@ -351,7 +351,7 @@ async def test_no_stretch_holds_more_than_it_may_however_the_clock_is_set(databa
             await clock.step(chance.choice([-2, -30, -600, 30, 600]))
             moments = []  # Another time begins; what was planned in the one before and not started counts in this one.
         await staged(database)
-        await pace(database)
+        await reserve(database)
         taken = await claimed(database, worker_id)
         lost = [run for run in taken if run.due_at > clock.at + timedelta(seconds=2)]
         await hand_back(database, worker_id, lost)  # As a worker does.
@@ -370,13 +370,13 @@ async def test_no_stretch_holds_more_than_it_may_however_the_clock_is_set(databa
 async def test_a_thousand_rates_are_found_again_without_a_walk_over_all(database, clock):
     await database.execute(
         "insert into duly.rate_limits"
-        " (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at, reckoned_at)"
+        " (tenant, key, per_second, burst, requested_per_second, requested_burst, next_at, look_at, reckoned_at)"
         " select 1, n::text, 0.001, 1, 0.001, 1, at + interval '1 hour', at + interval '1 hour', at"
         "   from (select n, duly.clock_now() as at from generate_series(1, 20000) as n) as made"
     )
     await database.execute("analyze duly.rate_limits")
 
-    assert await blocks_read(database, "select duly.pace_due(1000)") < 100
+    assert await blocks_read(database, "select duly.reserve_due(1000)") < 100
 
 
 async def test_a_changed_rate_counts_within_a_second_for_those_who_wait(database, clock):
@@ -398,7 +398,7 @@ async def test_a_lowered_rate_lets_no_more_be_planned_than_it_allows(database, c
 
     await clock.advance(12)
     await database.execute("delete from duly.ready")
-    await pace(database)
+    await reserve(database)
 
     assert len(before) == 11
     assert len(await planned(database)) <= 2
@@ -407,7 +407,7 @@ async def test_a_lowered_rate_lets_no_more_be_planned_than_it_allows(database, c
 async def test_the_row_of_a_rate_goes_when_nobody_needs_it(database, clock):
     await a_crowd(database, 2)
     await clock.advance(1)
-    await pace(database)
+    await reserve(database)
 
     assert await database.fetch("select from duly.rate_limits") == []
 

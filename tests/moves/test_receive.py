@@ -41,7 +41,7 @@ async def deadlines(database) -> int:
     return int(await database.fetchval("select count(*) from duly.awaited"))
 
 
-async def test_a_run_that_its_receiver_took_on_goes_on_under_the_same_fence_and_attempt(database):
+async def test_a_run_that_its_receiver_lasted_on_goes_on_under_the_same_fence_and_attempt(database):
     worker_id, run = await a_leased_run(database)
     await taken_on(database, worker_id, run)
 
@@ -67,7 +67,7 @@ async def test_the_receiver_settles_it_and_the_record_spans_the_whole_attempt(da
     assert await counts(database) == {}
 
 
-async def test_the_same_outcome_told_again_is_answered_the_same_and_another_is_refused(database):
+async def test_the_same_outcome_reported_again_is_answered_the_same_and_another_is_refused(database):
     run = await an_awaited_run(database)
     first = await receive(database, handle(run), Succeeded("1"), RNG)
 
@@ -237,8 +237,8 @@ async def test_the_next_run_that_takes_its_place_ends_it(database, clock):
     assert await history.verify(database) == []
 
 
-async def test_it_stays_inside_its_gate_until_it_ends(database):
-    first, second = [await a_ready_run(database, gate=("customer-7", 1)) for _ in range(2)]
+async def test_it_stays_inside_its_concurrency_key_until_it_ends(database):
+    first, second = [await a_ready_run(database, concurrency=("customer-7", 1)) for _ in range(2)]
     worker_id = await a_worker(database)
     await staged(database)
     [run] = await claimed(database, worker_id)
@@ -253,7 +253,7 @@ async def test_it_stays_inside_its_gate_until_it_ends(database):
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "timed out"])
-async def test_it_leaves_its_gate_however_it_ends(database, clock, ending):
+async def test_it_leaves_its_concurrency_key_however_it_ends(database, clock, ending):
     run = (await an_awaited_run_at_a_gate(database))[0]
 
     if ending == "cancelled":
@@ -267,7 +267,7 @@ async def test_it_leaves_its_gate_however_it_ends(database, clock, ending):
 
 
 async def an_awaited_run_at_a_gate(database):
-    await a_ready_run(database, gate=("customer-7", 1))
+    await a_ready_run(database, concurrency=("customer-7", 1))
     worker_id = await a_worker(database)
     await staged(database)
     [run] = await claimed(database, worker_id)

@@ -243,7 +243,7 @@ class TestFence:
 
         assert await history_of(database, run.run_id) == [(1, "fenced", "running")]
 
-    async def test_a_refusal_asked_again_after_an_unknown_commit_is_recorded_once(self, database):
+    async def test_a_refusal_requested_again_after_an_unknown_commit_is_recorded_once(self, database):
         worker_id, run = await a_leased_run(database)
         await hand_back(database, worker_id, [run])
         for _ in range(3):
@@ -262,7 +262,9 @@ class TestUnknownCommit:
             (Cancelled(), "cancelled"),
         ],
     )
-    async def test_story_10_a_settle_asked_again_is_neither_refused_nor_recorded_twice(self, database, outcome, became):
+    async def test_story_10_a_settle_requested_again_is_neither_refused_nor_recorded_twice(
+        self, database, outcome, became
+    ):
         worker_id, run = await a_leased_run(database)
         assert await settled(database, worker_id, run, outcome) == []
 
@@ -271,7 +273,7 @@ class TestUnknownCommit:
         [(_, _, state)] = await history_of(database, run.run_id)
         assert state == became
 
-    async def test_story_10_asked_again_after_the_run_was_claimed_anew_it_changes_nothing(self, database):
+    async def test_story_10_requested_again_after_the_run_was_claimed_anew_it_changes_nothing(self, database):
         worker_id, run = await a_leased_run(database, retry=Retry(base_seconds=0, cap_seconds=0))
         await settled(database, worker_id, run, Failed("broken"))
         [again] = await claimed(database, worker_id)

@@ -323,7 +323,7 @@ create function duly.refuse() returns trigger language plpgsql as $$ begin perfo
 create trigger refuse before insert on duly.ready for each row when (new.handler = 'bad') execute function duly.refuse();
 """
 OVERLOADED = (
-    "insert into duly.overloads (tenant, queue, oldest_due_at, noted_at)"
+    "insert into duly.overloads (tenant, queue, oldest_due_at, recorded_at)"
     " values (1, 'default', duly.clock_now(), duly.clock_now())"
 )
 
@@ -414,7 +414,7 @@ class TestRefused:
         assert answer.count == 4
         assert await boxes_of(database, run_id) == ["ready"]
         assert await counts(database) == {"ready": 2, "blocked": 2}
-        await database.fetch("select * from duly.pace_due(10)")
+        await database.fetch("select * from duly.reserve_due(10)")
 
 
 async def test_a_fire_reads_no_definition_because_its_timer_carries_it(database):

@@ -162,7 +162,7 @@ class TestOneShot:
         assert await counts(database) == before
 
     async def test_options_as_we_write_them_ourselves_are_taken(self, database):
-        said: dict[str, Any] = {"timeout_seconds": 30.0, "gate": ("customer-7", 3)}
+        said: dict[str, Any] = {"timeout_seconds": 30.0, "concurrency": ("customer-7", 3)}
         retry = Retry(max_attempts=1000, base_seconds=0.5, cap_seconds=9.0)
 
         run_id = await database.fetchval(
@@ -187,7 +187,7 @@ class TestPayload:
         row = await a_row(database, "ready", run_id)
         assert (row["payload"], row["payload_stored"]) == ('{"to": "a@b.example"}', False)
 
-    async def test_a_large_payload_stands_aside_and_is_found_by_reference(self, database):
+    async def test_a_large_payload_is_unroutable_and_is_found_by_reference(self, database):
         body = '"' + "x" * 5000 + '"'
 
         _, run = await a_leased_run(database, payload=body)
@@ -222,7 +222,7 @@ class TestKey:
         assert (second.job_id, second.scheduled_at, second.replayed) == (first.job_id, first.scheduled_at, True)
         assert await counts(database) == {"timers": 1}
 
-    async def test_story_10_a_submit_asked_again_after_the_run_has_finished_does_not_run_it_twice(self, database):
+    async def test_story_10_a_submit_requested_again_after_the_run_has_finished_does_not_run_it_twice(self, database):
         worker_id = await a_worker(database)
         submitted = await submit(database, a_submission(), key="k")
         [run] = await claimed(database, worker_id)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from duly.api.views.runs import shown_run
-from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.callbacks import Callback, Callbacks
 from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Awaited, Failed
 from duly.domain.targets.target import WEBHOOK, WORKFLOW, handler_of
@@ -18,7 +18,7 @@ from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
 from duly.moves.workflows.runs import settle_ended
-from duly.moves.workflows.workflows import cancel_workflow, replay_workflow, run_errands
+from duly.moves.workflows.workflows import cancel_workflow, replay_workflow, run_workflow_tasks
 from duly.store.boxes import awaited, history
 from duly.store.retention import Aging, forget_older
 from duly.store.tables import workflows
@@ -149,7 +149,7 @@ async def test_what_the_store_refuses_of_an_end_is_left_out_and_the_run_settled(
     assert (ended["state"], ended["attempts"][-1]["reason"]) == ("succeeded", "the outcome could not be stored")
 
 
-async def test_a_run_that_the_store_refuses_is_told_of_and_holds_up_no_other(
+async def test_a_run_that_the_store_refuses_is_reported_of_and_holds_up_no_other(
     own_database, two_that_ended, clock, caplog
 ):
     database, (first, second) = own_database, two_that_ended
@@ -174,7 +174,7 @@ async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
     await started(database, starter, await a_worker(database))
 
     await cancel_run(database, run_id)
-    await run_errands(database)
+    await run_workflow_tasks(database)
 
     assert await state_of(database, await the_workflow(database, run_id)) == "cancelled"
     assert await settle_ended(database, RNG) == 0
@@ -189,11 +189,11 @@ async def test_workflows_that_nobody_waits_for_are_stopped_one_in_a_transaction(
         await started(database, starter, worker_id)
         await cancel_run(database, run_id)
 
-    assert await workflows.run_errand(database) == "done"
+    assert await workflows.run_workflow_task(database) == "done"
 
     states = await database.fetch("select state from duly.workflows order by workflow_id")
     assert [row["state"] for row in states] == ["cancelled", "running"]
-    await run_errands(database)
+    await run_workflow_tasks(database)
     assert await database.fetchval("select count(*) from duly.workflows where state <> 'cancelled'") == 0
 
 
@@ -227,7 +227,7 @@ async def test_a_replay_of_its_workflow_reopens_the_run_which_ends_as_that_does(
     await replay_workflow(database, 1, workflow_id, "b")
 
     assert (await found_run(database, run_id))["state"] == "retrying", "in the same transaction"
-    assert await run_errands(database) is False, "nobody takes the workflow for an orphan"
+    assert await run_workflow_tasks(database) is False, "nobody takes the workflow for an orphan"
     run, outcome = await started(database, starter, worker_id)
     assert isinstance(outcome, Awaited)
     assert (run.attempt, run.history.replays) == (2, 1)
@@ -306,7 +306,7 @@ async def test_a_workflow_whose_dead_run_was_discarded_goes_on_alone(database, s
     await discard(database, [run_id])
 
     await replay_workflow(database, 1, workflow_id, "a")
-    await run_errands(database)
+    await run_workflow_tasks(database)
     await carried_through(database, worker_id)
 
     assert await state_of(database, workflow_id) == "succeeded"
@@ -325,9 +325,9 @@ async def test_a_workflow_is_replayed_while_somebody_moves_its_dead_run(database
     async with database.transaction() as other:
         assert await other.fetch(f"select duly.{move}", [run_id])
         await replay_workflow(database, 1, workflow_id, "a")
-        await run_errands(database)
+        await run_workflow_tasks(database)
         assert await state_of(database, workflow_id) == "running", "its run is dead, and about to rise"
-    await run_errands(database)
+    await run_workflow_tasks(database)
 
     if state == "succeeded":
         await started(database, starter, worker_id)
@@ -352,10 +352,10 @@ async def test_a_run_whose_workflow_is_no_longer_kept_starts_another(database, s
     assert await carried_through(database, worker_id) == [["a"], ["b"]]
 
 
-async def test_whoever_was_told_that_it_died_is_told_of_its_other_end(database, starter):
+async def test_whoever_was_reported_that_it_died_is_reported_of_its_other_end(database, starter):
     worker_id = await a_worker(database)
     target = target_for(a_graph("a"))
-    options = options_of(target=target, then=Then(done=Callback(url="https://hooks.example/done")))
+    options = options_of(target=target, callbacks=Callbacks(end=Callback(url="https://hooks.example/done")))
     job = a_submission(handler=handler_of(target))
     run_id = (
         await submit(
@@ -395,7 +395,7 @@ async def test_an_end_that_came_undone_does_not_settle_the_run(database, starter
     monkeypatch.undo()
 
     assert (await found_run(database, run_id))["state"] == "running"
-    await run_errands(database)
+    await run_workflow_tasks(database)
     assert await carried_through(database, worker_id) == [["b"]]
     assert await settle_ended(database, RNG) == 1
     ended = await found_run(database, run_id)

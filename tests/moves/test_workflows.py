@@ -4,7 +4,7 @@ import pytest
 
 from duly.domain.errors import InvalidWorkflow, KeyConflict, LeaseOver, NotFound, WorkflowChanged
 from duly.domain.jobs.filter import WORKFLOWS, parse
-from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.callbacks import Callback, Callbacks
 from duly.domain.runs.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.domain.workflows.references import Reference
@@ -20,7 +20,7 @@ from duly.moves.workflows.workflows import (
     plan_replay,
     replay_workflow,
     resume_workflow,
-    run_errands,
+    run_workflow_tasks,
     submit_workflow,
 )
 from duly.store.boxes import history, runs
@@ -160,7 +160,7 @@ async def test_a_late_outcome_of_a_worker_that_lost_its_lease_changes_nothing(da
     assert await states_of(database, workflow_id) == {"a": "ready", "b": "waiting"}
 
 
-async def test_asked_again_under_the_same_key_it_is_the_same_workflow(database):
+async def test_requested_again_under_the_same_key_it_is_the_same_workflow(database):
     key = a_key()
     first = await submit_workflow(database, 1, key, a_graph("a b:a"))
     again = await submit_workflow(database, 1, key, a_graph("a b:a"))
@@ -177,8 +177,8 @@ async def test_what_is_no_graph_is_refused_whole(database):
     assert await counts(database) == {}
 
 
-async def test_gated_nodes_go_by_way_of_timers(database):
-    workflow_id = await a_workflow(database, "a b:a c:a", gate=("one", 1))
+async def test_limited_nodes_go_by_way_of_timers(database):
+    workflow_id = await a_workflow(database, "a b:a c:a", concurrency=("one", 1))
     worker_id = await a_worker(database)
     waves = []
     while True:
@@ -206,7 +206,7 @@ async def test_a_cancel_ends_what_waits_and_asks_what_runs(database):
     await end(database, worker_id, [run], Cancelled())
     assert await state_of(database, workflow_id) == "cancelled"
     assert (await whole(database, workflow_id))["reason"] == "enough"
-    await run_errands(database)
+    await run_workflow_tasks(database)
     await is_whole(database)
 
 
@@ -216,7 +216,7 @@ async def test_a_cancel_of_what_only_waits_is_final_at_once(database):
     assert await cancel_workflow(database, 1, workflow_id, "enough") == "cancelled"
     assert set((await states_of(database, workflow_id)).values()) == {"cancelled"}
     assert await cancel_workflow(database, 1, workflow_id, "again") == "cancelled"
-    await run_errands(database)
+    await run_workflow_tasks(database)
     await is_whole(database)
     assert await database.fetchval("select count(*) from duly.workflow_tasks") == 0
 
@@ -260,16 +260,16 @@ async def test_what_comes_back_to_a_paused_workflow_is_taken_back(database, cloc
     await end(database, worker_id, [held["a"]], Failed("flapping", retry_after=seconds(1)))
     await hand_back(database, worker_id, [held["b"]])
     await clock.advance(2)
-    await run_errands(database)
+    await run_workflow_tasks(database)
 
     assert await taken(database, worker_id) == {}
     await resume_workflow(database, 1, workflow_id)
     assert await carried_through(database, worker_id) == [["a", "b"]]
 
 
-async def test_a_paused_workflow_gives_back_its_places_at_gates(database):
-    workflow_id = await a_workflow(database, "a", gate=("one", 1))
-    other = await a_workflow(database, "z", gate=("one", 1))
+async def test_a_paused_workflow_gives_back_its_slots_at_concurrency_keys(database):
+    workflow_id = await a_workflow(database, "a", concurrency=("one", 1))
+    other = await a_workflow(database, "z", concurrency=("one", 1))
     await staged(database)
 
     await pause_workflow(database, 1, workflow_id)
@@ -307,7 +307,7 @@ async def test_a_child_that_is_taken_back_waits_for_a_parent_that_was_replayed(d
     await is_whole(database)
 
 
-async def test_a_cancel_of_a_paused_workflow_gives_back_the_places_that_it_holds(database):
+async def test_a_cancel_of_a_paused_workflow_gives_back_the_slots_that_it_holds(database):
     slow = Retry(max_attempts=5, base_seconds=3000, cap_seconds=3000, jitter=0)
     workflow_id = await a_workflow(database, "a", fifo="orders", retry=slow)
     await staged(database)
@@ -338,13 +338,13 @@ async def test_a_node_that_is_skipped_gives_back_the_place_that_it_holds(databas
     await end(database, worker_id, [a])
 
     await resume_workflow(database, 1, workflow_id)
-    await run_errands(database)
+    await run_workflow_tasks(database)
 
     assert await states_of(database, workflow_id) == {"a": "succeeded", "b": "skipped"}
     await is_whole(database)
 
 
-async def test_an_errand_that_fails_is_put_off_and_holds_up_no_other(database, clock):
+async def test_an_task_that_fails_is_put_off_and_holds_up_no_other(database, clock):
     broken, other = await a_workflow(database, "a"), await a_workflow(database, "b")
     worker_id = await a_worker(database)
     runs = await taken(database, worker_id)
@@ -355,18 +355,18 @@ async def test_an_errand_that_fails_is_put_off_and_holds_up_no_other(database, c
     await database.execute("""alter table duly.blocked add constraint broken check (options->'node'->>1 <> 'a')""")
     await clock.advance(1)
 
-    await run_errands(database)
+    await run_workflow_tasks(database)
 
     assert (await states_of(database, broken), await states_of(database, other)) == ({"a": "ready"}, {"b": "waiting"})
     await database.execute("alter table duly.blocked drop constraint broken")
     await clock.advance(2)
-    await run_errands(database)
+    await run_workflow_tasks(database)
     assert await states_of(database, broken) == {"a": "waiting"}
     await is_whole(database)
 
 
 @pytest.mark.parametrize("step", [2, 30, 600])
-async def test_an_errand_does_not_wait_for_a_clock_that_was_set_back(database, clock, step):
+async def test_an_task_does_not_wait_for_a_clock_that_was_set_back(database, clock, step):
     workflow_id = await a_workflow(database, "a")
     worker_id = await a_worker(database)
     runs = await taken(database, worker_id)
@@ -375,7 +375,7 @@ async def test_an_errand_does_not_wait_for_a_clock_that_was_set_back(database, c
     assert await states_of(database, workflow_id) == {"a": "ready"}
 
     await clock.step(-step)
-    await run_errands(database)
+    await run_workflow_tasks(database)
 
     assert await states_of(database, workflow_id) == {"a": "waiting"}
     await is_whole(database)
@@ -469,7 +469,7 @@ async def test_dead_runs_that_are_behind_each_other_rise_once(database, clock, r
 
     await carried_through(database, worker_id, {"a": FAILS})
     await clock.advance(2)
-    await run_errands(database)
+    await run_workflow_tasks(database)
     assert await states_of(database, workflow_id) == {"a": "failed", "b": "succeeded", "c": "succeeded"}
     assert await counts(database) == {"dead": 1}
     await is_whole(database)
@@ -596,7 +596,7 @@ async def test_a_map_fails_with_its_items_and_can_be_done_again(database):
 
     assert await plan_replay(database, 1, workflow_id, "page") == Replay(["end", "page"], ["page[0]", "page[1]"], 1)
     assert await state_of(database, workflow_id) == "succeeded", "a dry run changes nothing"
-    assert (await replay_workflow(database, 1, workflow_id, "page")).remade == ["page[0]", "page[1]"]
+    assert (await replay_workflow(database, 1, workflow_id, "page")).recreated == ["page[0]", "page[1]"]
     assert await carried_through(database, worker_id, {"page[0]": FAILS}) == [["page[0]", "page[1]"]]
     assert (await replay_workflow(database, 1, workflow_id, "list")).nodes == ["end", "list", "page"]
     assert await carried_through(database, worker_id, {"list": Succeeded("[1]")}) == [["list"], ["page[0]"], ["end"]]
@@ -660,11 +660,13 @@ async def test_nodes_are_added_under_the_fence_alone(database):
         await add_nodes(database, 1, run.run_id, run.fence, [a_node("m")])
 
 
-async def test_who_is_named_is_told_of_the_end(database):
+async def test_who_is_named_is_reported_of_the_end(database):
     workflow = Workflow(
         "nightly",
         (a_node("a"),),
-        then=Then(done=Callback(url="https://hooks.example/done"), dead=Callback(url="https://hooks.example/dead")),
+        callbacks=Callbacks(
+            end=Callback(url="https://hooks.example/done"), failure=Callback(url="https://hooks.example/dead")
+        ),
     )
     await a_workflow(database, workflow)
 
@@ -722,12 +724,12 @@ async def test_workflows_are_listed_the_newest_first_page_by_page(database, cloc
     await cancel_workflow(database, 1, listed[0])
 
     async def pages(chosen, size, **more):
-        found, after = [], None
+        found, depends_on = [], None
         while True:
-            page = await lists.workflows(database, 1, parse(chosen, WORKFLOWS), size, after, **more)
+            page = await lists.workflows(database, 1, parse(chosen, WORKFLOWS), size, depends_on, **more)
             found.append([listed.index(row["workflow_id"]) for row in page.rows])
-            after = page.after
-            if after is None:
+            depends_on = page.after
+            if depends_on is None:
                 return found
 
     assert await pages("", 2) == [[4, 3], [2, 1], [0]]

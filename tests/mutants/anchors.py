@@ -153,8 +153,8 @@ def _span(path: Path, nodes: Sequence[ast.expr] | Sequence[ast.stmt]) -> tuple[i
     """Give offsets in the text: the columns of a syntax tree count bytes."""
     lines = _read(path).encode().split(b"\n")
     first, last = nodes[0], nodes[-1]
-    places = (first.lineno, first.col_offset), (last.end_lineno or 0, last.end_col_offset or 0)
-    start, end = (len(b"\n".join([*lines[: line - 1], lines[line - 1][:column]]).decode()) for line, column in places)
+    slots = (first.lineno, first.col_offset), (last.end_lineno or 0, last.end_col_offset or 0)
+    start, end = (len(b"\n".join([*lines[: line - 1], lines[line - 1][:column]]).decode()) for line, column in slots)
     return start, end
 
 

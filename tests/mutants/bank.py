@@ -70,7 +70,7 @@ BANK = [
     ),
     Python(
         "a lease is never in doubt",
-        "Lifeline.is_safe",
+        "WorkerLease.is_safe",
         "self._clock.monotonic() < self.safe_until",
         "self.safe_until > 0",
     ),
@@ -88,7 +88,7 @@ BANK = [
     ),
     Python(
         "a worker keeps leases it does not know",
-        "Claiming.mind_the_belt",
+        "Claiming.return_unknown_leases",
         "[run for run in hanging if self._hands.find(run.run_id, run.fence) is None]",
         "[]",
     ),
@@ -127,7 +127,7 @@ BANK = [
         Python(
             "a claim answered after a stall is believed",
             "Claiming._receive",
-            "stalls != self._lifeline.stalls",
+            "stalls != self._worker_lease.stalls",
             "False",
         ),
     ),
@@ -147,17 +147,17 @@ BANK = [
         ),
     ),
     *killed_by(
-        "tests/worker/test_pulse.py",
+        "tests/worker/test_heartbeat.py",
         Python(
             "the worker's clock runs past its lease",
-            "Lifeline.now",
+            "WorkerLease.now",
             "min(self._clock.now(), self.due_until)",
             "self._clock.now()",
         ),
     ),
     *killed_by(
-        "tests/worker/test_apart.py",
-        Python("an isolated run starts without a lease", "Apart._may_start", "self._lifeline.is_safe", "True"),
+        "tests/worker/test_isolated.py",
+        Python("an isolated run starts without a lease", "Apart._may_start", "self._worker_lease.is_safe", "True"),
     ),
     # Outcomes and retries.
     Python(
@@ -227,7 +227,7 @@ BANK = [
         "",
     ),
     Python("a scheduler keeps shards it could not renew", "Scheduler.renew", "self._epochs = {}\nraise", "raise"),
-    Sql("a shard is granted under the same epoch", "hold_shards", "epoch = epoch + 1", "epoch = epoch"),
+    Sql("a shard is granted under the same epoch", "lease_shards", "epoch = epoch + 1", "epoch = epoch"),
     *killed_by(
         "tests/schedules/test_firing.py",
         Python(
@@ -252,7 +252,7 @@ BANK = [
         Sql(
             "a run loses its slot between attempts",
             "settle",
-            "duly.keeps_place(options) then options || '{\"held\": true}'",
+            "duly.keeps_slot(options) then options || '{\"held\": true}'",
             "false then options",
         ),
     ),
@@ -290,11 +290,11 @@ BANK = [
         ),
     ),
     *killed_by(
-        "tests/schedules/test_overtaken.py",
+        "tests/schedules/test_retry_on_conflict.py",
         Sql("a calendar arms a job by its former rule", "retime", "and timers.generation = new.generation", ""),
     ),
     *killed_by(
-        "tests/schedules/test_coming.py",
+        "tests/schedules/test_upcoming.py",
         Sql("a recalled run is ready for the next claim", "hand_back", "'recall', ''", "'dependency', ''"),
         Sql(
             "a schedule completes when its last run is staged",
@@ -317,7 +317,7 @@ BANK = [
         "tests/schedules/test_zones.py",
         Sql(
             "schedulers with different zone data share the shards",
-            "hold_shards",
+            "lease_shards",
             "v_tzdb is null or tzdb = v_tzdb",
             "true",
         ),
@@ -334,7 +334,7 @@ BANK = [
         Python(
             "a deployment resumes what a person paused",
             "declare._restore",
-            "standing.is_held",
+            "standing.holds_slot",
             "standing.state == 'paused'",
         ),
     ),
@@ -422,7 +422,7 @@ BANK = [
         Sql(
             "every claim starts with the first tenant",
             "lines",
-            "p_tenant is null and exists (select from duly.claim_turns)",
+            "p_tenant is null and exists (select from duly.claim_positions)",
             "false",
         ),
     ),
@@ -444,28 +444,28 @@ BANK = [
         Sql("an overload delays every tenant", "is_postponed", "p_overloaded ? (p_tenant || '/' || p_queue)", "true"),
     ),
     *killed_by(
-        "tests/moves/test_hold.py",
+        "tests/moves/test_pause.py",
         Sql("a claim takes from a paused queue", "claim", "pauses.tenant is null", "false"),
         Sql("a claim takes from a paused tenant", "lines", "pauses.tenant = seen.tenant", "false"),
     ),
     *killed_by(
-        "tests/worker/test_holds.py",
+        "tests/worker/test_pauses.py",
         Python("a worker starts paused runs", "Engine._look_once", "self._executor.holds = self._watch.holds", ""),
     ),
     # Concurrency keys, rate limits.
     Sql("a concurrency key admits every run", "release", "limit asked.free", "limit 1000"),
-    Sql("a run keeps its slot after its end", "release", "row.active - u.left_gate as active", "row.active as active"),
+    Sql("a run keeps its slot after its end", "release", "row.active - u.left_slots as active", "row.active as active"),
     Sql(
         "the next of a FIFO key starts beside the former", "release", "asked.free > 0 and asked.stands", "asked.stands"
     ),
     Sql(
         "two starts use one reservation",
-        "pace_one",
+        "reserve_one",
         "v_owed + taken.number / v_pace.per_second",
         "v_owed + greatest(taken.number - 1, 0) / v_pace.per_second",
     ),
     *killed_by(
-        "tests/moves/test_gates.py",
+        "tests/moves/test_concurrency_keys.py",
         Sql("a run passes a full concurrency key", "release", "number between 1 and room", "number >= 1"),
     ),
     *killed_by(
@@ -481,7 +481,7 @@ BANK = [
         "tests/moves/test_rates.py",
         Sql(
             "a rate limit forgets its starts",
-            "pace_one",
+            "reserve_one",
             "least(v_owed + v_given / v_pace.per_second, c_owed)",
             "v_owed",
         ),
@@ -489,7 +489,7 @@ BANK = [
     # Dependencies, workflows, callbacks.
     Sql(
         "a dependency is met by the first of several",
-        "open_followers",
+        "open_dependents",
         "and waits = 0 and unmet is null",
         "and unmet is null",
     ),
@@ -509,7 +509,7 @@ BANK = [
         "tests/interleavings/test_inside.py",
         Sql(
             "two ends open one dependency without a lock",
-            "follow_on",
+            "advance_dependents",
             "order by child for no key update",
             "order by child",
         ),
@@ -523,7 +523,7 @@ BANK = [
         "tests/api/test_long_jobs.py",
         Sql(
             "a run of another tenant gets subtasks",
-            "note_subtasks",
+            "record_subtasks",
             "place.tenant is distinct from p_tenant",
             "place.tenant is null",
         ),
@@ -539,10 +539,10 @@ BANK = [
         ),
     ),
     *killed_by(
-        "tests/moves/test_aside.py",
+        "tests/moves/test_unroutable.py",
         Sql(
             "routable runs are set aside",
-            "set_aside",
+            "mark_unroutable",
             "front.handler not in (select unnest(known.handlers) from known)",
             "true",
         ),

@@ -27,19 +27,19 @@ FOLDERS = {"schedules": "triggers", "client": "api", "wire": "api", "outbound": 
 SUBJECTS = {
     "triggers": "calendars declaration declare declared edit firing fixed_delay interval pause registrar runs schedules trigger"
     " when",
-    "api": "admit api api_key api_keys apply as_code audit filter hold holds keyring list_plans lists manifest manifest_plan"
-    " manifest_text note remote roles session take_event tenants tenants_and_keys",
-    "targets": "callback_token callbacks captured destinations health listen long programs receive sealing subtasks target"
-    " targets tell then webhook_request webhook_url",
-    "flow": "after aside aside_plans dead expire follow follower_plans followers gate gates hand_out limit limits lines"
+    "api": "admit api api_key api_keys apply as_code audit filter keyring list_plans lists manifest manifest_plan"
+    " manifest_text pauses remote roles session take_event tenants tenants_and_keys",
+    "targets": "callback_token callbacks captured completion_callbacks destinations health listen long programs receive sealing"
+    " subtasks target targets webhook_request webhook_url",
+    "flow": "concurrency_key concurrency_keys dead dependencies dependency_plans dependents expire hand_out limit limits lines"
     " manifest_workflow order overloads plan_claim pressure queue_weight rate_limit rates recover recovery references retries"
-    " retry_options retry_rules rules scaling turns workflow workflow_plans workflow_runs workflows",
+    " retry_options retry_rules rules scaling unroutable unroutable_plans workflow workflow_plans workflow_runs workflows",
     "dashboard": "doctor figures many system system_safe",
 }
 AREA_OF_SUBJECT = {subject: area for area, subjects in SUBJECTS.items() for subject in subjects.split()}
 # What the scenarios of `duly bench` measure, where it is not the engine; all of them are tried by one test.
 AREA_OF_SCENARIO = {"outage": "triggers", "lists": "api", "webhooks": "targets"} | dict.fromkeys(
-    ("fair", "gates", "herd", "strangers", "workflows"), "flow"
+    ("concurrency_keys", "fair", "herd", "unroutable", "workflows"), "flow"
 )
 SCENARIO = re.compile(r"bench/test_scenarios\.py::\w+\[(\w+)\]$")
 # Files that run the tests of others again on another server; the name of each ends with that of its own file.

@@ -36,14 +36,14 @@ def test_what_fails_twice_is_red(tmp_path):
     assert "UNSTEADY" not in said
 
 
-def test_what_one_fixture_breaks_is_asked_again_as_a_whole(tmp_path):
+def test_what_one_fixture_breaks_is_requested_again_as_a_whole(tmp_path):
     tests = [UNSTEADY.replace("unsteady", f"unsteady_{n}").replace('"seen"', f'"seen_{n}"') for n in range(9)]
     code, said = looked_at(tmp_path, "".join(tests))
     assert code == 0
     assert "9 passed" in said
 
 
-def test_many_files_that_fail_are_not_asked_again(tmp_path):
+def test_many_files_that_fail_are_not_requested_again(tmp_path):
     code, said = looked_at(tmp_path, *[UNSTEADY.replace('"seen"', f'"seen_{n}"') for n in range(4)])
     assert code == 1
     assert "Once more" not in said
@@ -58,17 +58,17 @@ def test_many_files_that_fail_are_not_asked_again(tmp_path):
         ([], False),
     ],
 )
-def test_what_takes_the_same_way_each_time_is_not_asked_again(failed, chance):
+def test_what_takes_the_same_way_each_time_is_not_requested_again(failed, chance):
     assert may_be_chance(failed) is chance
 
 
-def test_a_file_that_cannot_be_read_is_not_asked_again(tmp_path):
+def test_a_file_that_cannot_be_read_is_not_requested_again(tmp_path):
     code, said = looked_at(tmp_path, "import nothing_of_this_name\n")
     assert code == 2
     assert "Once more" not in said
 
 
-def test_what_passes_is_asked_once(tmp_path):
+def test_what_passes_is_requested_once(tmp_path):
     code, said = looked_at(tmp_path, "def test_fine():\n    pass\n")
     assert code == 0
     assert said.count("1 passed") == 1

@@ -62,7 +62,7 @@ async def test_a_full_batch_is_followed_by_the_next_at_once(database, clock, sch
     assert await scheduler._step_safely() == 0.0
 
 
-async def test_how_far_it_is_behind_is_told(database, clock, scheduler):
+async def test_how_far_it_is_behind_is_reported(database, clock, scheduler):
     await an_active_schedule(database, every=1, anchor=START)
     await clock.advance(30)
     await scheduler.renew()
@@ -97,7 +97,7 @@ async def test_a_stage_that_fails_is_tried_again_soon(scheduler, monkeypatch, er
     assert await scheduler._step_safely() == RENEW_SECONDS
 
 
-async def test_backfills_that_fail_are_told_though_staging_goes_on(clock, scheduler, monkeypatch):
+async def test_backfills_that_fail_are_reported_though_staging_goes_on(clock, scheduler, monkeypatch):
     async def broken(*_, **__):
         raise Unavailable("gone")
 

@@ -140,7 +140,7 @@ async def lane(database: Database, clock: Any, span: float, step: float = 1.0) -
     """Let a scheduler that holds every shard go on with the backfill lane for a while. Gives what it made at each look."""
     allowance, made = Allowance(), []
     for _ in range(int(span / step)):
-        made.append((await go_on(database, ALL_SHARDS, clock.at, allowance.until(clock.at, 1.0))).made)
+        made.append((await go_on(database, ALL_SHARDS, clock.at, allowance.until(clock.at, 1.0))).created)
         allowance.spend(made[-1])
         await clock.advance(step)
     return made

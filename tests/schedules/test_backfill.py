@@ -74,7 +74,7 @@ async def test_the_stretch_is_made_at_its_rate_and_the_schedule_is_not_moved(dat
     assert made == [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0]
     assert await next_fire(database, job.job_id) == before
     [row] = await schedules.backfills(database, job.job_id, 10)
-    assert (row.backfill_id, row.state, row.made, row.total) == (asked.backfill_id, "done", 5, 5)
+    assert (row.backfill_id, row.state, row.created, row.total) == (asked.backfill_id, "done", 5, 5)
     run = await a_row(database, "ready", occurrence_id(job.job_id, START - 5 * HOUR, str(asked.backfill_id)))
     assert (run["payload"], run["previous_scheduled_at"]) == ('{"a": 1}', START - 6 * HOUR)
     assert run["priority"] > 9, "below all that is on time"
@@ -105,7 +105,7 @@ async def test_two_of_one_job_wait_for_each_other(database, clock):
         await clock.advance(0.001)
     await lane(database, clock, span=1)
 
-    assert [row.made for row in await schedules.backfills(database, job.job_id, 10)] == [0, 3]
+    assert [row.created for row in await schedules.backfills(database, job.job_id, 10)] == [0, 3]
     ran = []
     for _ in range(10):
         await lane(database, clock, span=1)
@@ -121,13 +121,13 @@ async def test_a_scheduler_that_slept_after_its_look_makes_nothing_twice(databas
         work.backfill.backfill_id, work.backfill.cursor_at, START - 4 * MINUTE, seconds(1), minutes(-5)
     )
 
-    assert await schedules.make_backfills(database, [stale]) == 1
+    assert await schedules.create_backfills(database, [stale]) == 1
     assert await run_through(database) == minutes(-5)
     await clock.advance(2)
-    assert await schedules.make_backfills(database, [stale]) == 0
+    assert await schedules.create_backfills(database, [stale]) == 0
 
 
-async def test_with_allow_its_runs_are_under_way_beside_each_other_and_still_not_without_end(database, clock):
+async def test_with_allow_its_runs_are_under_way_next_to_each_other_and_still_not_without_end(database, clock):
     job = await a_cron(database)
     asked = await backfill(database, job.job_id, START - 5 * HOUR, START, RNG, rate=1000, overlap="allow")
 
@@ -139,7 +139,7 @@ async def test_with_allow_its_runs_are_under_way_beside_each_other_and_still_not
         await lane(database, clock, 2)
         await run_through(database)
     [found] = await schedules.backfills(database, job.job_id, 10)
-    assert (found.backfill_id, found.made, found.state) == (asked.backfill_id, 300, "done")
+    assert (found.backfill_id, found.created, found.state) == (asked.backfill_id, 300, "done")
     assert await is_sound(database)
 
 
@@ -199,7 +199,7 @@ class TestCancel:
         assert await occurrences(database) == [START]
 
     async def test_with_a_concurrency_key_of_its_own_as_well(self, database, clock):
-        job = await a_cron(database, options=options_of(gate=("customer-7", 1)))
+        job = await a_cron(database, options=options_of(concurrency=("customer-7", 1)))
         asked = await backfill(database, job.job_id, START - HOUR, START, RNG, rate=5)
         assert asked.backfill_id is not None
         await lane(database, clock, span=3)

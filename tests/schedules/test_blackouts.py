@@ -194,7 +194,7 @@ class TestTheAccountBeginsWithTheTiming:
 class TestLeavingOneOut:
     """An occurrence that is left out on request takes no record with it of what calendars took before."""
 
-    async def test_what_was_taken_just_before_it_is_told_with_it(self, database, clock):
+    async def test_what_was_taken_just_before_it_is_reported_with_it(self, database, clock):
         await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=5))
         job = await a_cron(database, calendars=[{"name": "blackout"}])
         await staged_all(database)
@@ -218,7 +218,7 @@ class TestLeavingOneOut:
 
         assert await skips(database, job.job_id) == [skipped("calendar", 8, 9, 2), skipped("on_request", 10)]
 
-    async def test_of_one_that_is_staged_it_was_told_when_it_was_staged(self, database, clock):
+    async def test_of_one_that_is_staged_it_was_reported_when_it_was_staged(self, database, clock):
         await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=5))
         job = await a_cron(database, calendars=[{"name": "blackout"}])
         await staged_all(database)
@@ -230,7 +230,7 @@ class TestLeavingOneOut:
 
         assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4), skipped("on_request", 5)]
 
-    async def test_with_the_last_one_the_rest_is_told(self, database, clock):
+    async def test_with_the_last_one_the_rest_is_reported(self, database, clock):
         await a_blackout(database, start=START + timedelta(minutes=2), end=START + timedelta(hours=1))
         job = await a_cron(database, calendars=[{"name": "blackout"}], end=minutes(10)[0].isoformat())
         await staged_all(database)
@@ -242,7 +242,7 @@ class TestLeavingOneOut:
         assert await skips(database, job.job_id) == [skipped("on_request", 1), skipped("calendar", 2, 9, 8)]
 
 
-async def test_what_is_blocked_behind_the_last_fire_is_told_with_it(database, clock):
+async def test_what_is_blocked_behind_the_last_fire_is_reported_with_it(database, clock):
     await a_blackout(database, start=START + timedelta(minutes=2), end=START + timedelta(hours=1))
     job = await a_cron(database, calendars=[{"name": "blackout"}], end=minutes(10)[0].isoformat())
 
@@ -297,7 +297,7 @@ class TestACalendarPutAgainAfterACrash:
 
         assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4)]
 
-    async def test_what_was_armed_already_is_not_told_of_the_old_one(self, database, clock, monkeypatch):
+    async def test_what_was_armed_already_is_not_reported_of_the_old_one(self, database, clock, monkeypatch):
         await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=30))
         first = await a_cron(database, calendars=[{"name": "blackout"}])
         second = await a_cron(database, calendars=[{"name": "blackout"}])

@@ -124,7 +124,7 @@ class TestCohorts:
         assert again.count == 0
         assert await occurrences(database, job.job_id) == [START]
 
-    async def test_two_cohorts_whose_keys_collide_are_told_apart(self, database):
+    async def test_two_cohorts_whose_keys_collide_are_reported_apart(self, database):
         one, other = await a_cron(database), await a_cron(database, "*/2 * * * *")
         first = await database.fetchval("select cohort from duly.timers where job_id = $1", one.job_id)
         for table in ("timers", "jobs"):  # One second later under a cohort less by two seconds in microseconds.
@@ -155,7 +155,7 @@ class TestCohorts:
         assert await skips(database, late.job_id) == [skipped("misfire", 0, 1, 2)]
         assert await skips(database, timely.job_id) == []
 
-    async def test_lateness_is_judged_when_the_fires_were_asked_for(self, database, clock):
+    async def test_lateness_is_judged_when_the_fires_were_requested_for(self, database, clock):
         """Otherwise the answer would not fit, or none would be found, and the fire would wait for another look."""
         job = await a_cron(database)
         await clock.advance(59)

@@ -313,12 +313,12 @@ class TestTrigger:
 
         assert await pending(database, job.job_id) == START + MINUTE
 
-    async def test_it_is_skipped_while_a_run_is_active_unless_told_otherwise(self, database):
+    async def test_it_is_skipped_while_a_run_is_active_unless_reported_otherwise(self, database):
         job = await a_delay(database)
         await staged(database)
 
         assert (await trigger(database, job.job_id, key="a")).state is TriggerState.SKIPPED
-        assert (await trigger(database, job.job_id, key="b", beside=True)).state is TriggerState.READY
+        assert (await trigger(database, job.job_id, key="b", allow_overlap=True)).state is TriggerState.READY
         fire = await next_fire(database, job.job_id)
         assert fire is not None
         assert not fire["is_armed"]

@@ -60,7 +60,9 @@ class TestFireOnce:
         assert await pending(database, job.job_id) == START + 11 * MINUTE
 
     @pytest.mark.parametrize("trigger", [{"type": "cron", "expr": "0 9 * * *"}, {"type": "interval", "every": "PT24H"}])
-    async def test_one_that_was_missed_alone_runs_for_its_own_moment_and_is_told_apart(self, database, clock, trigger):
+    async def test_one_that_was_missed_alone_runs_for_its_own_moment_and_is_reported_apart(
+        self, database, clock, trigger
+    ):
         job = await an_active_schedule(database, trigger=trigger)
         await clock.advance(HOUR)
 
@@ -192,7 +194,7 @@ class TestFireAll:
         await database.execute(
             "insert into duly.backfills select (jsonb_populate_record(backfills, jsonb_build_object("
             " 'backfill_id', gen_random_uuid(), 'state', 'active', 'from_at', to_at, 'cursor_at', to_at,"
-            " 'to_at', to_at + interval '1 minute', 'due_at', duly.clock_now(), 'asked_at', duly.clock_now()))).*"
+            " 'to_at', to_at + interval '1 minute', 'due_at', duly.clock_now(), 'requested_at', duly.clock_now()))).*"
             " from duly.backfills"
         )
         await run_through(database)
@@ -310,7 +312,7 @@ class TestFireAll:
                     await settled(database, worker_id, run)
 
         assert ran == {job_id: minutes(*range(121)) for job_id in jobs}, "each of them, oldest first"
-        assert await database.fetch("select made, total, state from duly.backfills") == [(121, 121, "done")] * 3
+        assert await database.fetch("select created, total, state from duly.backfills") == [(121, 121, "done")] * 3
         assert await is_sound(database)
 
     async def test_the_fleet_makes_five_hundred_a_second(self, database, clock):

@@ -266,7 +266,7 @@ class TestThePlaceOfARun:
         assert await occurrences(database, job.job_id) == minutes(0)
         assert await is_sound(database)
 
-    async def test_one_that_is_dead_has_left_and_comes_again_by_the_gate(self, database, clock):
+    async def test_one_that_is_dead_has_left_and_comes_again_by_the_concurrency_key(self, database, clock):
         job = await a_cron(database, overlap=overlap("queue"))
         await staged(database)
         worker_id, dead = await taken(database)
@@ -293,7 +293,7 @@ class TestThePlaceOfARun:
 
 
 class TestAllow:
-    async def test_without_a_limit_all_run_beside_each_other(self, database, clock, trigger):
+    async def test_without_a_limit_all_run_next_to_each_other(self, database, clock, trigger):
         job = await an_active_schedule(database, trigger=trigger, overlap=overlap("allow"))
         await staged(database)
         await pass_minutes(database, clock, 3)
@@ -315,7 +315,7 @@ class TestAllow:
 
 
 class TestCancelRunning:
-    async def test_a_running_one_is_asked_to_stop_and_the_new_one_starts_after_it(self, database, clock, trigger):
+    async def test_a_running_one_is_requested_to_stop_and_the_new_one_starts_after_it(self, database, clock, trigger):
         job = await an_active_schedule(database, trigger=trigger, overlap=overlap("cancel_running"))
         await staged(database)
         worker_id, run = await taken(database)
@@ -403,7 +403,7 @@ class TestCancelRunning:
         assert await settled(database, worker_id, run) == []
         assert await occurrences(database, job.job_id) == minutes(1)
 
-    async def test_one_that_was_asked_to_stop_is_not_tried_again(self, database, clock):
+    async def test_one_that_was_requested_to_stop_is_not_tried_again(self, database, clock):
         job = await a_cron(database, overlap=overlap("cancel_running"))
         await staged(database)
         worker_id, run = await taken(database)
@@ -417,7 +417,7 @@ class TestCancelRunning:
 
 
 class TestBesideAConcurrencyKey:
-    OPTIONS = options_of(gate=("customer-7", 1))
+    OPTIONS = options_of(concurrency=("customer-7", 1))
 
     @pytest.mark.parametrize("policy", ["queue", "buffer_one", "cancel_running"])
     async def test_what_waits_cannot_wait_twice(self, database, policy):

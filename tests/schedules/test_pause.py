@@ -271,7 +271,7 @@ class TestTheEndOfASchedule:
         await cancel_job(database, job.job_id)
 
         [left] = await skips(database, job.job_id)
-        made = await database.fetchval("select made from duly.backfills where job_id = $1", job.job_id)
+        made = await database.fetchval("select created from duly.backfills where job_id = $1", job.job_id)
         assert (left.reason, left.first, left.count) == ("skipped_on_request", START + made * MINUTE, 11 - made)
 
     async def test_one_that_is_on_time_leaves_nothing(self, database):

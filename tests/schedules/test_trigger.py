@@ -72,12 +72,12 @@ class TestTrigger:
         assert await is_sound(database)
 
     @pytest.mark.parametrize("policy", ["skip", "queue", "cancel_running", "allow"])
-    async def test_beside_what_is_active_if_told_so(self, database, policy):
+    async def test_next_to_what_is_active_if_reported_so(self, database, policy):
         job = await a_cron(database, overlap={"policy": policy, "limit": 1})
         await staged(database)
         worker_id, _ = await taken(database)
 
-        made = await trigger(database, job.job_id, key="k", beside=True)
+        made = await trigger(database, job.job_id, key="k", allow_overlap=True)
 
         assert made.state is TriggerState.READY
         assert await signalled(database, worker_id) == []

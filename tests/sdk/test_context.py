@@ -37,7 +37,7 @@ class NotedDesk:
 
 
 @pytest.fixture
-def desk():
+def services():
     return NotedDesk()
 
 
@@ -64,8 +64,8 @@ def a_run(**policy: Any) -> Row:
     )
 
 
-def test_a_run_tells_who_it_is(desk):
-    run = RunContext(a_run(), desk)
+def test_a_run_tells_who_it_is(services):
+    run = RunContext(a_run(), services)
 
     assert (run.id, run.job_id, run.attempt, run.fence) == (UUID(int=1), UUID(int=2), 3, 4)
     assert run.scheduled_at == AT
@@ -73,40 +73,40 @@ def test_a_run_tells_who_it_is(desk):
     assert run.previous_scheduled_at == AT - timedelta(days=1)
 
 
-def test_the_deadline_counts_from_the_start(desk):
-    assert RunContext(a_run(), desk, started_at=AT).deadline is None
-    assert RunContext(a_run(timeout_seconds=30.0), desk, started_at=AT).deadline == AT + timedelta(seconds=30)
+def test_the_deadline_counts_from_the_start(services):
+    assert RunContext(a_run(), services, started_at=AT).deadline is None
+    assert RunContext(a_run(timeout_seconds=30.0), services, started_at=AT).deadline == AT + timedelta(seconds=30)
 
 
-def test_a_log_line_is_an_event_and_its_fields(desk):
-    run = RunContext(a_run(), desk)
+def test_a_log_line_is_an_event_and_its_fields(services):
+    run = RunContext(a_run(), services)
 
     run.log.info("building", customer=7)
     run.log.error("broken")
 
-    assert desk.noted == [("info", "building", {"customer": 7}), ("error", "broken", {})]
+    assert services.noted == [("info", "building", {"customer": 7}), ("error", "broken", {})]
 
 
-async def test_progress_is_what_is_done_of_what_there_is_and_a_note(desk):
-    run = RunContext(a_run(), desk)
+async def test_progress_is_what_is_done_of_what_there_is_and_a_note(services):
+    run = RunContext(a_run(), services)
 
     await run.progress(40, 120, "page 4")
     run.progress_sync(0.5, note="nul \0" + "x" * 2_000)
 
-    assert desk.noted == [Progress(40, 120, "page 4"), Progress(0.5, None, "nul \ufffd" + "x" * 995)]
+    assert services.noted == [Progress(40, 120, "page 4"), Progress(0.5, None, "nul \ufffd" + "x" * 995)]
 
 
 @pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), 10**400, "half", True])
-async def test_progress_that_is_no_number_from_0_on_is_refused(desk, wrong):
+async def test_progress_that_is_no_number_from_0_on_is_refused(services, wrong):
     with pytest.raises(InvalidOption, match=r"progress\(40, 120\)"):
-        await RunContext(a_run(), desk).progress(wrong)
+        await RunContext(a_run(), services).progress(wrong)
     with pytest.raises(InvalidOption, match="total"):
-        RunContext(a_run(), desk).progress_sync(1, wrong)
-    assert desk.noted == []
+        RunContext(a_run(), services).progress_sync(1, wrong)
+    assert services.noted == []
 
 
-async def test_a_checkpoint_is_kept_and_read_back(desk):
-    run = RunContext(a_run(), desk, saved='{"page": 1}')
+async def test_a_checkpoint_is_kept_and_read_back(services):
+    run = RunContext(a_run(), services, saved='{"page": 1}')
     assert run.saved == {"page": 1}
 
     await run.checkpoint({"page": 2})
@@ -115,16 +115,16 @@ async def test_a_checkpoint_is_kept_and_read_back(desk):
     assert run.saved == {"page": 3}
 
 
-def test_a_run_without_a_checkpoint_has_nothing_saved(desk):
-    run = RunContext(a_run(), desk)
+def test_a_run_without_a_checkpoint_has_nothing_saved(services):
+    run = RunContext(a_run(), services)
 
     assert run.saved is None
     assert not run.left_behind
 
 
-async def test_a_checkpoint_after_the_lease_was_lost_says_so_and_is_not_believed(desk):
-    run = RunContext(a_run(), desk)
-    desk.held = False
+async def test_a_checkpoint_after_the_lease_was_lost_says_so_and_is_not_believed(services):
+    run = RunContext(a_run(), services)
+    services.held = False
 
     with pytest.raises(LeaseLost, match=f"run {UUID(int=1)}, fence 4"):
         await run.checkpoint(1)
@@ -133,14 +133,14 @@ async def test_a_checkpoint_after_the_lease_was_lost_says_so_and_is_not_believed
     assert run.saved is None
 
 
-async def test_a_checkpoint_over_the_limit_is_refused_before_it_is_sent(desk):
+async def test_a_checkpoint_over_the_limit_is_refused_before_it_is_sent(services):
     with pytest.raises(InvalidPayload, match=r"the checkpoint of run .* the limit is 262144"):
-        await RunContext(a_run(), desk).checkpoint("x" * 262_144)
-    assert desk.noted == []
+        await RunContext(a_run(), services).checkpoint("x" * 262_144)
+    assert services.noted == []
 
 
-def test_a_cancelled_run_is_told(desk):
-    run = RunContext(a_run(), desk)
+def test_a_cancelled_run_is_reported(services):
+    run = RunContext(a_run(), services)
     run.raise_if_cancelled()
 
     run.mark_cancelled()

@@ -14,9 +14,9 @@ from tests.every_field import SCHEDULE, SPECS
 
 WHOLE, ONCE = SPECS["function"], SPECS["command"]
 RULES: list[dict[str, Any]] = [
-    {"error": "*Timeout", "then": "snooze", "delay": timedelta(minutes=5)},
-    {"status": "4xx", "then": "bury"},
-    {"exit": 75, "then": "retry"},
+    {"error": "*Timeout", "action": "snooze", "delay": timedelta(minutes=5)},
+    {"status": "4xx", "action": "dead"},
+    {"exit": 75, "action": "retry"},
 ]
 # The keywords that say a field; what a field is not said by is named below.
 KEYWORDS: dict[str, dict[str, Any]] = {
@@ -33,8 +33,8 @@ KEYWORDS: dict[str, dict[str, Any]] = {
     "expires_at": {"expires_at": ONCE.expires_at},
     "expires_after": {"expires_after": 1800},
     "tags": {"tags": ["night", "eu"]},
-    "on_done": {"on_done": {"url": "https://hooks.example/done", "queue": "calls"}},
-    "on_dead": {"on_dead": "mourn"},
+    "on_end": {"on_end": {"url": "https://hooks.example/done", "queue": "calls"}},
+    "on_failure": {"on_failure": "mourn"},
 }
 ELSEWHERE = {"target", "payload", "on_event"}  # the handler, its arguments; events start jobs over HTTP and in files
 OF_A_SCHEDULE = [field for field in KEYWORDS if field != "expires_at"]
@@ -78,7 +78,7 @@ def test_an_edit_changes_the_field_and_no_other(greet, field):
 @pytest.mark.parametrize(
     ("keyword", "field"),
     [("timeout", "timeout"), ("concurrency", "concurrency"), ("fifo", "concurrency"), ("rate", "rate_limit")]
-    + [(field, field) for field in ("expires_after", "on_done", "on_dead", "name")],
+    + [(field, field) for field in ("expires_after", "on_end", "on_failure", "name")],
 )
 def test_an_edit_takes_a_field_away(greet, keyword, field):
     given = {name: value for field in OF_A_SCHEDULE for name, value in KEYWORDS[field].items()}

@@ -9,7 +9,7 @@ import pytest
 
 from duly import App, InvalidArguments, InvalidOption, InvalidSchedule, NotFound, Retry, TriggerError
 from duly.domain.runs.outcome import Succeeded
-from duly.domain.triggers.schedule.options import asked_shape
+from duly.domain.triggers.schedule.options import requested_shape
 from duly.store.boxes.options import decode
 from duly.store.tables import jobs
 from tests.builders import a_worker, claimed, counts, runs_listed, settled, staged
@@ -79,7 +79,7 @@ async def test_the_next_occurrence_is_left_out(noon):
 
 async def test_a_job_is_run_now_with_its_own_arguments_or_others(app, noon, database):
     own = await noon.trigger()
-    other = await app.job("noon").trigger({"name": "moon"}, beside=True)
+    other = await app.job("noon").trigger({"name": "moon"}, allow_overlap=True)
 
     assert (own.state, other.state) == ("ready", "ready")
     worker = await a_worker(database)
@@ -90,7 +90,7 @@ async def test_a_job_is_run_now_with_its_own_arguments_or_others(app, noon, data
     assert (await noon.details()).next_fires[0] == NOON, "its schedule is not moved"
 
 
-async def test_a_run_that_was_asked_for_gives_its_result(noon, database):
+async def test_a_run_that_was_requested_for_gives_its_result(noon, database):
     run = await noon.trigger()
     worker = await a_worker(database)
     [leased] = await claimed(database, worker)
@@ -100,11 +100,11 @@ async def test_a_run_that_was_asked_for_gives_its_result(noon, database):
     assert await waiting == "hello world"
 
 
-async def test_while_one_runs_another_is_skipped_unless_it_may_run_beside_it(noon):
+async def test_while_one_runs_another_is_skipped_unless_it_may_run_next_to_it(noon):
     await noon.trigger()
 
     assert (await noon.trigger()).state == "skipped_overlap"
-    assert (await noon.trigger(beside=True)).state == "ready"
+    assert (await noon.trigger(allow_overlap=True)).state == "ready"
 
 
 async def test_the_same_key_is_the_same_run(noon):
@@ -217,7 +217,7 @@ async def test_the_zone_of_a_period_is_kept(greet, database):
     await often.edit(priority=1)
     await often.edit(every="PT30M")
 
-    shape = asked_shape((await found(database, often))["schedule"], None)
+    shape = requested_shape((await found(database, often))["schedule"], None)
     assert shape == {"trigger": {"type": "interval", "every": "PT30M", "tz": "Europe/Paris"}}
 
 
@@ -310,17 +310,20 @@ def test_each_has_a_twin_for_plain_functions(app, greet, database_url):
     assert handle.cancel_sync() == "cancelled"
 
 
-async def test_an_edit_changes_who_is_told_and_what_is_not_named_stays(noon, database):
-    await noon.edit(on_done="https://hooks.example/done", expires_after="PT5M")
-    await noon.edit(on_dead="mourn")
+async def test_an_edit_changes_who_is_reported_and_what_is_not_named_stays(noon, database):
+    await noon.edit(on_end="https://hooks.example/done", expires_after="PT5M")
+    await noon.edit(on_failure="mourn")
 
     options = decode(await database.fetchval("select options::text from duly.jobs"))
 
-    assert options.metadata.then is not None
-    assert options.metadata.then.done is not None
-    assert options.metadata.then.dead is not None
-    assert (options.metadata.then.done.url, options.metadata.then.dead.job) == ("https://hooks.example/done", "mourn")
+    assert options.metadata.callbacks is not None
+    assert options.metadata.callbacks.end is not None
+    assert options.metadata.callbacks.failure is not None
+    assert (options.metadata.callbacks.end.url, options.metadata.callbacks.failure.job) == (
+        "https://hooks.example/done",
+        "mourn",
+    )
     assert options.policy.expires_seconds == 300
-    await noon.edit(on_done=None, on_dead=None, expires_after=None)
+    await noon.edit(on_end=None, on_failure=None, expires_after=None)
     options = decode(await database.fetchval("select options::text from duly.jobs"))
-    assert (options.metadata.then, options.policy.expires_seconds) == (None, None)
+    assert (options.metadata.callbacks, options.policy.expires_seconds) == (None, None)

@@ -78,7 +78,7 @@ async def test_any_trigger_goes_through_the_full_shape(tick, trigger, descriptio
     assert description is None or handle.description == description
 
 
-async def test_the_full_shape_takes_the_other_options_beside_it(tick, database):
+async def test_the_full_shape_takes_the_other_options_next_to_it(tick, database):
     shape = {"trigger": {"type": "cron", "expr": "0 9 * * *"}, "misfire": {"policy": "skip"}}
 
     handle = await tick.options(schedule=shape, overlap="queue", max_runs=2).submit()

@@ -192,7 +192,7 @@ def flaky(app, database_url, monkeypatch):
     return opened
 
 
-async def test_an_unknown_commit_is_asked_again_and_stored_once(flaky, greet, database):
+async def test_an_unknown_commit_is_requested_again_and_stored_once(flaky, greet, database):
     async with flaky:
         flaky.lost = 2
         handle = await greet.submit("world")
@@ -483,7 +483,7 @@ async def test_a_handlers_tags_are_its_runs_unless_a_submit_says_others(app, dat
     ]
 
 
-async def test_defaults_that_are_chosen_beside_tags_are_not_left_to_the_handler(app, database):
+async def test_defaults_that_are_chosen_next_to_tags_are_not_left_to_the_handler(app, database):
     @app.handler(timeout="PT5S")
     async def post() -> None: ...
 
@@ -513,8 +513,8 @@ def test_marks_that_are_none_are_refused_when_they_are_said(greet, marks):
 
 async def test_a_policy_rules_and_an_expiry_go_with_the_run(greet, database):
     rules: list[dict[str, Any]] = [
-        {"error": ConnectionError, "then": "snooze", "delay": "PT1M"},
-        {"error": "ValueError", "then": "bury"},
+        {"error": ConnectionError, "action": "snooze", "delay": "PT1M"},
+        {"error": "ValueError", "action": "dead"},
     ]
     retry = Retry(max_attempts=4, policy="linear", base="PT5S", jitter="equal", max_age="PT1H", rules=rules)
 
@@ -531,8 +531,8 @@ async def test_a_policy_rules_and_an_expiry_go_with_the_run(greet, database):
             "jitter": 0.5,
             "max_age_seconds": 3600.0,
             "rules": [
-                {"then": "snooze", "error": "builtins.ConnectionError", "delay_seconds": 60.0},
-                {"then": "bury", "error": "ValueError"},
+                {"action": "snooze", "error": "builtins.ConnectionError", "delay_seconds": 60.0},
+                {"action": "dead", "error": "ValueError"},
             ],
         },
         "expires_at": (START + timedelta(hours=1)).timestamp(),
@@ -556,14 +556,14 @@ def test_an_expiry_that_makes_no_sense_is_refused_when_it_is_said(greet):
         greet.options(expires_after=0)
 
 
-def test_a_handler_says_who_is_told_and_when_its_runs_expire(app):
-    @app.handler(expires_after="PT5M", on_done="https://hooks.example/done", on_dead="mourn")
+def test_a_handler_says_who_is_reported_and_when_its_runs_expire(app):
+    @app.handler(expires_after="PT5M", on_end="https://hooks.example/done", on_failure="mourn")
     def work() -> None: ...
 
     options = app.registry["work"].options
-    then = options.metadata.then
+    callbacks = options.metadata.callbacks
     assert options.policy.expires_seconds == 300.0
-    assert (then.done.url, then.dead.job) == ("https://hooks.example/done", "mourn")
+    assert (callbacks.end.url, callbacks.failure.job) == ("https://hooks.example/done", "mourn")
 
 
 async def test_an_ended_run_is_run_again_as_it_was_or_with_other_arguments(app, greet, database):
@@ -572,12 +572,12 @@ async def test_an_ended_run_is_run_again_as_it_was_or_with_other_arguments(app, 
     [run] = await claimed(database, worker_id)
     await settled(database, worker_id, run, Succeeded('"hello world"'))
 
-    again = await handle.run.run_again()
-    other = await app.run(handle.run_id).run_again({"name": "moon"}, priority=1)
+    again = await handle.run.rerun()
+    other = await app.run(handle.run_id).rerun({"name": "moon"}, priority=1)
 
     payloads = {run.run_id: run.payload for run in await claimed(database, worker_id)}
     assert payloads == {again.run_id: '{"name": "world"}', other.run_id: '{"name": "moon"}'}
     with pytest.raises(Refused, match="cannot be run again yet"):
-        await again.run_again()
+        await again.rerun()
     with pytest.raises(InvalidArguments):
-        await handle.run.run_again({"nobody": 1})
+        await handle.run.rerun({"nobody": 1})

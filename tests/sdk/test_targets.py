@@ -148,7 +148,7 @@ async def test_an_address_that_no_worker_would_call_is_refused_where_it_is_submi
         lambda: webhook.submit(order=7),
         lambda: webhook.submit_many([{"order": 7}]),
         lambda: webhook.options(every="PT1H", name="hourly").submit(),
-        lambda: work.options(on_done={"url": url}).submit(),
+        lambda: work.options(on_end={"url": url}).submit(),
     ):
         with pytest.raises(InvalidOption, match=named):
             await submit()

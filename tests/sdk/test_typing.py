@@ -44,7 +44,7 @@ async def fine() -> None:
     wf = Workflow("nightly")
     first = wf.add("first", double, 7)
     wf.map("each", double.options(queue="big"), over=first.result["items"])
-    wf.add("last", app.webhook("https://shop.example"), rows=first.result, after=[first.ended])
+    wf.add("last", app.webhook("https://shop.example"), rows=first.result, depends_on=[first.ended])
     assert_type(await wf.submit(key="k"), WorkflowHandle)
     wf.declare(cron="0 2 * * *", overlap="skip")
 

@@ -32,21 +32,21 @@ class TestEdges:
         wf.add("second", send, customer=1, to=first.result)
         wf.add("third", send, 1, first.result["to"][0])
 
-        assert nodes(wf)["second"]["after"] == ["first"]
+        assert nodes(wf)["second"]["depends_on"] == ["first"]
         assert nodes(wf)["second"]["payload"] == {"customer": 1, "to": {"$result": "first"}}
         assert nodes(wf)["third"]["payload"]["to"] == {"$result": "first", "path": ["to", 0]}
 
     def test_a_node_stands_for_its_success_and_says_otherwise_by_name(self, wf, tick):
         first, second, third = (wf.add(name, tick) for name in "abc")
-        wf.add("last", tick, after=[first, second.failed, third.ended])
+        wf.add("last", tick, depends_on=[first, second.failed, third.ended])
 
-        assert nodes(wf)["last"]["after"] == ["a", {"node": "b", "on": "failure"}, {"node": "c", "on": "always"}]
+        assert nodes(wf)["last"]["depends_on"] == ["a", {"node": "b", "on": "failure"}, {"node": "c", "on": "always"}]
 
-    def test_a_condition_that_was_said_is_kept_beside_a_reference(self, wf, greet):
+    def test_a_condition_that_was_said_is_kept_next_to_a_reference(self, wf, greet):
         first = wf.add("first", greet, name="a")
-        wf.add("second", greet, name=first.result, after=[first.ended])
+        wf.add("second", greet, name=first.result, depends_on=[first.ended])
 
-        assert nodes(wf)["second"]["after"] == [{"node": "first", "on": "always"}]
+        assert nodes(wf)["second"]["depends_on"] == [{"node": "first", "on": "always"}]
 
     def test_a_map_runs_over_a_result_and_its_item_comes_first_unless_it_is_placed(self, wf, greet, send):
         first = wf.add("first", greet, name="a")
@@ -95,7 +95,7 @@ class TestRefusals:
         other = Workflow("other").add("first", greet, name="a")
 
         with pytest.raises(InvalidWorkflow, match="'first' is a node of another workflow"):
-            wf.add("second", greet, name="b", after=[other])
+            wf.add("second", greet, name="b", depends_on=[other])
         with pytest.raises(InvalidWorkflow, match="'first' is a node of another workflow"):
             wf.add("second", greet, name=other.result)
 
@@ -119,14 +119,14 @@ class TestRefusals:
         with pytest.raises(InvalidWorkflow, match="is neither a handler nor a target of an app"):
             wf.add("second", print)
         with pytest.raises(InvalidWorkflow, match=r"after= takes a list of nodes, .*given is <Node first"):
-            wf.add("second", tick, after=first)
-        for after in ("first", None, 7):
-            with pytest.raises(InvalidWorkflow, match=f"after= takes a list of nodes, .*given is {after!r}"):
-                wf.add("second", tick, after=after)
+            wf.add("second", tick, depends_on=first)
+        for depends_on in ("first", None, 7):
+            with pytest.raises(InvalidWorkflow, match=f"after= takes a list of nodes, .*given is {depends_on!r}"):
+                wf.add("second", tick, depends_on=depends_on)
         with pytest.raises(InvalidWorkflow, match="the name of a node comes first"):
             wf.add(tick, "second")
         with pytest.raises(InvalidWorkflow, match="after 'first' is no node"):
-            wf.add("second", tick, after=["first"])
+            wf.add("second", tick, depends_on=["first"])
         with pytest.raises(InvalidWorkflow, match="is of another app"):
             wf.add("second", App().webhook("https://shop.example"))
         with pytest.raises(InvalidWorkflow, match="has no nodes"):
@@ -141,17 +141,17 @@ class TestRefusals:
 
     def test_an_error_among_the_arguments_is_waited_for_as_a_failure(self, wf, greet, send):
         first, second = wf.add("first", greet, "ada"), wf.add("second", greet, "bob")
-        wf.add("alarm", send, first.error["message"], second.error["class"], after=[second.ended])
+        wf.add("alarm", send, first.error["message"], second.error["class"], depends_on=[second.ended])
 
         alarm = wf.spec()["nodes"]["alarm"]
 
-        assert alarm["after"] == [{"node": "second", "on": "always"}, {"node": "first", "on": "failure"}]
+        assert alarm["depends_on"] == [{"node": "second", "on": "always"}, {"node": "first", "on": "failure"}]
         assert {"$error": "first", "path": ["message"]} in alarm["payload"].values()
         assert repr(first.error["message"]) == "first.error['message']"
 
     def test_an_error_is_not_to_be_had_of_what_must_succeed(self, wf, greet):
         first = wf.add("first", greet, "ada")
-        wf.add("alarm", greet, first.error["message"], after=[first])
+        wf.add("alarm", greet, first.error["message"], depends_on=[first])
 
         with pytest.raises(InvalidWorkflow, match=r"'alarm' uses the error of 'first'.*failure"):
             wf.spec()
@@ -172,7 +172,7 @@ class TestSubmit:
 
     async def test_it_is_found_again_by_its_id_held_and_stopped(self, wf, app, tick):
         first = wf.add("first", tick)
-        wf.add("second", tick, after=[first])
+        wf.add("second", tick, depends_on=[first])
         handle = app.workflow((await wf.submit()).workflow_id)
 
         assert isinstance(handle, WorkflowHandle)

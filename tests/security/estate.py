@@ -53,7 +53,7 @@ async def an_estate(database, clock) -> Estate:
     _, dead = await a_leased_run(database, worker_id, payload=BIG)
     await settled(database, worker_id, dead, Failed("broken", retryable=False))
     made.dead = dead.run_id
-    _, held = await a_leased_run(database, worker_id, payload=BIG, gate=None)
+    _, held = await a_leased_run(database, worker_id, payload=BIG, concurrency=None)
     await runs.save_checkpoint(database, held.run_id, held.fence, worker_id, '{"at": 1}')
     await runs.save_progress(database, held.run_id, held.fence, worker_id, Progress(1, 2, "half"))
     made.leased = held.run_id
@@ -79,7 +79,7 @@ async def an_estate(database, clock) -> Estate:
 
 async def block(database, run_id):
     """Put a run before a gate that is full."""
-    await database.execute("insert into duly.concurrency_keys (tenant, key, places, active) values (1, 'door', 1, 1)")
+    await database.execute("insert into duly.concurrency_keys (tenant, key, slots, active) values (1, 'door', 1, 1)")
     await database.execute(
         "with gone as (delete from duly.ready where run_id = $1 returning *) insert into duly.blocked"
         " select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,"

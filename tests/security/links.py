@@ -44,8 +44,8 @@ def _links(
     for target in operations:
         names = [name for name in _PARAMETER.findall(target.path) if _is_alike(operation, target, name)]
         if in_whole := [name for name in names if name in whole]:
-            places = {name: f"$response.body#/{name}" for name in in_whole}
-            yield _link(target, places, _TAG if "version" in whole else None)
+            slots = {name: f"$response.body#/{name}" for name in in_whole}
+            yield _link(target, slots, _TAG if "version" in whole else None)
         elif in_item := [name for name in names if name in item]:
             yield _link(target, {name: f"$response.body#/items/0/{name}" for name in in_item}, None)
 
@@ -59,13 +59,13 @@ def _kind(operation: Operation) -> str:
     return operation.path.split("/")[2].partition(":")[0]
 
 
-def _link(target: Operation, places: Mapping[str, str], tag: str | None) -> tuple[str, Schema]:
-    parameters = {f"path.{name}": place for name, place in places.items()}
+def _link(target: Operation, slots: Mapping[str, str], tag: str | None) -> tuple[str, Schema]:
+    parameters = {f"path.{name}": place for name, place in slots.items()}
     if target.is_matched and tag is not None:
         parameters["header.If-Match"] = tag
     kind = (
         "OfFirst"
-        if any("/items/" in place for place in places.values())
+        if any("/items/" in place for place in slots.values())
         else "AsRead"
         if "header.If-Match" in parameters
         else ""

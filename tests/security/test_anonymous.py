@@ -12,7 +12,7 @@ from duly.api.metrics.labels import LABELS_MAX, OF_TENANT_MAX, Labels
 from duly.domain.limits.overload import AGE_LIMIT, Overload
 from duly.domain.limits.pause import Scope
 from duly.log import Log
-from duly.moves.admin.pause import hold
+from duly.moves.admin.pause import pause_scope
 from duly.store.reads.tail import Ended
 from tests.api.conftest import parts_of
 from tests.builders import a_ready_run, a_waiting_run
@@ -27,7 +27,7 @@ async def front(database):
     """A server with a queue whose name tells something."""
     async with an_open_door(database) as opened:
         await a_ready_run(database, queue=SECRET)
-        await hold(database, Scope(2, SECRET), reason="stop", held_by="a person")
+        await pause_scope(database, Scope(2, SECRET), reason="stop", paused_by="a person")
         yield opened
 
 
@@ -84,7 +84,7 @@ async def test_an_address_of_its_own_needs_no_key(database):
         assert (await client.get("/v1/jobs")).status_code == 404
 
 
-def test_up_serves_details_apart_on_loopback_where_it_is_told_to(tmp_path):
+def test_up_serves_details_apart_on_loopback_where_it_is_reported_to(tmp_path):
     with running("up", "--port", "0", "--no-demo", "--workers", "0", "--metrics-port", "0", cwd=tmp_path) as process:
         process.wait_for_line("ready in")
         public = process.wait_for_line("API /v1").split()[1]

@@ -42,7 +42,7 @@ VALUES += [
 
 def mutations(body: Any) -> Iterator[bytes]:
     """Give the body with each of its values replaced by each odd one."""
-    for place in places(body):
+    for place in slots(body):
         for value in VALUES:
             yield json.dumps(replaced(body, place, value)).encode()
         text = json.dumps(replaced(body, place, RAW))
@@ -50,12 +50,12 @@ def mutations(body: Any) -> Iterator[bytes]:
             yield text.replace(json.dumps(RAW), literal).encode()
 
 
-def places(value: Any, before: tuple = ()) -> Iterator[tuple]:
+def slots(value: Any, before: tuple = ()) -> Iterator[tuple]:
     if before:
         yield before
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
-        yield from places(inner, (*before, key))
+        yield from slots(inner, (*before, key))
 
 
 def replaced(value: Any, place: tuple, by: Any) -> Any:

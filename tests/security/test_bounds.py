@@ -30,10 +30,10 @@ async def front(database):
         yield opened
 
 
-async def eventually(holds):
+async def eventually(pauses):
     """Wait until something holds; the clock of the server stands."""
     async with asyncio.timeout(20):
-        while not holds():
+        while not pauses():
             await asyncio.sleep(0.01)
 
 

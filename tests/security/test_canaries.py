@@ -23,7 +23,12 @@ ONCE = {"retry": {"max_attempts": 1}}
 NIGHTLY = {"trigger": {"type": "cron", "expr": "0 4 1 1 *"}}
 # Nothing of these is made here. Of the other two, one is there to show a secret, and one never ends.
 NOTHING_THERE = {
-    *("/v1/backfills/{backfill_id}", "/v1/calendars/{name}", "/v1/gates/{name}", "/v1/runs/{run_id}/checkpoint"),
+    *(
+        "/v1/backfills/{backfill_id}",
+        "/v1/calendars/{name}",
+        "/v1/concurrency-keys/{name}",
+        "/v1/runs/{run_id}/checkpoint",
+    ),
 }
 NOT_READ = {"/v1/destinations/{destination_id}/secrets", "/v1/events"}
 # Whoever may read a job may read where it sends; lists and logs leave the query out.

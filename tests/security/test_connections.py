@@ -123,7 +123,7 @@ def check_all(slow: Sequence[Slow], statuses: list[int], at_least: float, at_mos
         assert one.statuses == statuses, one.raw[:300]
 
 
-def test_whoever_takes_too_long_is_cut_off_and_told(up, key):
+def test_whoever_takes_too_long_is_cut_off_and_reported(up, key):
     api = http_of(up)
     before = api.descriptors()
     post = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n"

@@ -62,7 +62,7 @@ app = App()
 ORIGIN = "{origin}"
 
 
-@app.handler(on_done=ORIGIN + "/told?token=c4n4ry-handler-told", every="PT1H", payload={{}})
+@app.handler(on_end=ORIGIN + "/told?token=c4n4ry-handler-told", every="PT1H", payload={{}})
 def declared_function() -> None:
     pass
 
@@ -243,7 +243,7 @@ def test_no_credential_is_at_rest_by_any_way_in(house: House) -> None:
 
 
 def by_http(house: House) -> None:
-    told = {"on_done": {"url": f"{house.receiver.origin}/told?key={CANARY}-told-query"}}
+    told = {"on_end": {"url": f"{house.receiver.origin}/told?key={CANARY}-told-query"}}
     house.ask("POST", "/v1/jobs", json={"target": house.webhook("now"), **told}, headers={"Idempotency-Key": "a"})
     house.ask("POST", "/v1/jobs", json={"target": house.webhook("now"), **told}, headers={"Idempotency-Key": "a"})
     house.ask("POST", "/v1/jobs", json={"target": house.webhook("later"), "schedule": LATER})
@@ -259,8 +259,8 @@ def by_http(house: House) -> None:
     command = house.ask("POST", "/v1/jobs", json={"target": program})["run_id"]
     batch = "\n".join(json.dumps({"target": house.webhook(name)}) for name in ("line-1", "line-2"))
     house.ask("POST", "/v1/jobs:batch", 200, content=batch, headers={"Content-Type": "application/x-ndjson"})
-    nodes = {"a": {"target": house.webhook("node")}, "b": {"target": house.webhook("child"), "after": ["a"]}}
-    flow = {"name": "flow", "nodes": nodes, "on_done": {"url": f"{house.receiver.origin}/told?sig={CANARY}-flow-told"}}
+    nodes = {"a": {"target": house.webhook("node")}, "b": {"target": house.webhook("child"), "depends_on": ["a"]}}
+    flow = {"name": "flow", "nodes": nodes, "on_end": {"url": f"{house.receiver.origin}/told?sig={CANARY}-flow-told"}}
     house.ask("POST", "/v1/workflows", json=flow)
     nightly = {
         "target": {"type": "workflow", "nodes": {"only": {"target": house.webhook("nightly")}}},
@@ -347,7 +347,7 @@ def be_edited_and_replayed(house: House) -> None:
     wait_for(lambda: house.ask("GET", "/v1/dead", 200)["items"])
     ended = house.ask("GET", "/v1/runs", 200, params={"filter": "state:succeeded"})["items"]
     sent = next(run for run in ended if run["handler"] == "@webhook")
-    house.ask("POST", f"/v1/runs/{sent['run_id']}/run-again", json={})
+    house.ask("POST", f"/v1/runs/{sent['run_id']}/rerun", json={})
 
 
 def be_looked_at(house: House) -> None:
@@ -391,7 +391,7 @@ def pg_dump() -> Path:
     return Path(found.origin).parent / "pginstall18" / "bin" / "pg_dump"
 
 
-def test_rotation_reaches_every_place_beside_running_workers(tmp_path: Path) -> None:
+def test_rotation_reaches_every_place_next_to_running_workers(tmp_path: Path) -> None:
     file = tmp_path / ".duly" / "secrets-key"
     (tmp_path / "app.py").write_text(
         "from duly import App\n\napp = App()\n\n\n@app.handler\ndef nothing() -> None: ...\n"
@@ -404,11 +404,11 @@ def test_rotation_reaches_every_place_beside_running_workers(tmp_path: Path) -> 
             house.ask("POST", "/v1/jobs", json={"target": house.webhook("dies", "/fail")})
             waiting = {"target": house.webhook("later"), "schedule": LATER}
             timed = house.ask("POST", "/v1/jobs", json=waiting)["job_id"]
-            house.ask("POST", "/v1/jobs", json={"target": house.webhook("later"), "after": [timed]})
+            house.ask("POST", "/v1/jobs", json={"target": house.webhook("later"), "depends_on": [timed]})
             told = f"{receiver.origin}/told?token={CANARY}-later-told"
             first = {"target": {"type": "function", "handler": "nobody"}}
-            nodes = {"a": first, "b": {"target": house.webhook("later"), "after": ["a"]}}
-            house.ask("POST", "/v1/workflows", json={"name": "flow", "nodes": nodes, "on_done": {"url": told}})
+            nodes = {"a": first, "b": {"target": house.webhook("later"), "depends_on": ["a"]}}
+            house.ask("POST", "/v1/workflows", json={"name": "flow", "nodes": nodes, "on_end": {"url": told}})
             house.ask("PATCH", f"/v1/jobs/{timed}", 200, json={"priority": 3}, headers=MERGE)
             house.came("every", "dies")
             wait_for(lambda: house.ask("GET", "/v1/dead", 200)["items"])

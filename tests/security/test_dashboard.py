@@ -81,8 +81,8 @@ async def written(house):
     await house.ask("POST", "/v1/jobs:delete", {"ids": jobs})
     await house.ask("POST", "/v1/runs:cancel", {"filter": f"tag:{MARK}"})
     await house.ask("POST", "/v1/dead:discard", {"all": True})
-    holds = (await house.ask("GET", "/v1/holds"))["items"]
-    await together(house.ask("POST", "/v1/resume", {"queue": one["queue"], "tenant": 1}) for one in holds)
+    pauses = (await house.ask("GET", "/v1/pauses"))["items"]
+    await together(house.ask("POST", "/v1/resume", {"queue": one["queue"], "tenant": 1}) for one in pauses)
 
 
 async def see_nothing_became_of_it(page) -> None:
@@ -174,7 +174,7 @@ async def test_text_of_jobs_runs_and_queues_never_becomes_markup(visitor, house)
 
 async def test_text_of_files_keys_and_tenants_never_becomes_markup(visitor, house):
     printable = re.sub(r"[^\x20-\x7e]", "", " ".join(PAYLOADS))
-    source, job, key, tenant, queue, gate = (f"{letter}{printable}"[:200] for letter in "sjktqg")
+    source, job, key, tenant, queue, concurrency = (f"{letter}{printable}"[:200] for letter in "sjktqg")
     wanted = {job: {"target": "greet", "schedule": MORNING, "payload": {"name": printable}}}
     made = await house.ask("POST", "/v1/jobs:apply", {"source": source, "jobs": wanted})
     await change(house, made["done"][0]["job_id"], payload={"name": f"other {printable}"})
@@ -182,8 +182,8 @@ async def test_text_of_files_keys_and_tenants_never_becomes_markup(visitor, hous
     await house.ask("POST", "/v1/keys", {"name": key, "scopes": ["jobs:read"]})
     number = (await house.ask("POST", "/v1/tenants", {"name": tenant}))["tenant"]
     await house.ask("POST", "/v1/pause", {"tenant": number, "reason": f"h{printable}"[:500]})
-    await house.ask("PUT", "/v1/limits", {"queue": queue, "places": 1})
-    await house.ask("PUT", f"/v1/gates/{quote(gate, safe='')}", {"limit": 1})
+    await house.ask("PUT", "/v1/limits", {"queue": queue, "slots": 1})
+    await house.ask("PUT", f"/v1/concurrency-keys/{quote(concurrency, safe='')}", {"limit": 1})
 
     for path in ["/files", f"/files/{quote(source, safe='')}", "/keys", f"/tenants/{number}", "/audit"]:
         await visitor.go(path)
@@ -210,11 +210,11 @@ async def test_text_of_workflows_never_becomes_markup(visitor, house):
     await house.ask("POST", f"/v1/workflows/{workflow_id}/cancel", {"reason": f"r{printable}"[:500]})
     await workflow_comes_to(house, workflow_id, "cancelled")
 
-    places = [
+    slots = [
         f"/workflows/{workflow_id}?node={name}&view={view}"
         for name, view in (("good", "graph"), ("bad", "list"), ("bad", "time"))
     ]
-    for path in ["/workflows", *places]:
+    for path in ["/workflows", *slots]:
         await visitor.go(path)
         await workflow_is_shown(visitor.page)
         assert await visitor.page.evaluate("window.hacked ?? null") is None, path

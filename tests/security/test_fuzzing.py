@@ -77,7 +77,7 @@ NOT_IN_SCHEMAS = {
 FUZZED = [name for name in NAMES if BY_NAME[name].response_type not in (EVENT_STREAM, NDJSON)]
 TELLS_WHAT_IS_WRONG = {"preview_trigger"}  # with 200, because that is what it is for
 # Chains begin where these make something, and where lists show what was made for these.
-MAKERS = ("create_job", "create_workflow", "make_destination", "make_key", "make_tenant", "register_worker")
+MAKERS = ("create_job", "create_workflow", "create_destination", "create_key", "create_tenant", "register_worker")
 MADE_AT = {BY_NAME[name].path: BY_NAME[name] for name in MAKERS}
 SEEDED = ("read_job", "read_run", "replay_dead", "read_workflow", "read_destination", "read_backfill", "read_calendar")
 SHORT, LONG = 4, int(os.environ.get("CASES", "300"))

@@ -136,7 +136,7 @@ async def test_a_name_that_leads_to_a_hostile_address_is_refused(address):
 
 
 @pytest.mark.parametrize("address", HOSTILE)
-async def test_a_public_address_beside_a_hostile_one_does_not_help(address):
+async def test_a_public_address_next_to_a_hostile_one_does_not_help(address):
     for addresses in ([PUBLIC, address], [address, PUBLIC]):
         guard, _ = a_guard(evil_example=[addresses])
         with pytest.raises(NotFound):

@@ -88,14 +88,14 @@ async def test_a_payload_has_at_most_256_kib(api, size, code):
 @pytest.mark.parametrize(
     ("length", "code"), [(0, "invalid_body"), (1, TAKEN), (199, TAKEN), (200, TAKEN), (201, "invalid_body")]
 )
-@pytest.mark.parametrize("field", ["name", "queue", "tag", "gate", "handler"])
+@pytest.mark.parametrize("field", ["name", "queue", "tag", "concurrency", "handler"])
 async def test_a_name_has_1_to_200_characters(api, field, length, code):
     word = "é" * length  # Characters, and not bytes.
     fields = {
         "name": {"name": word},
         "queue": {"queue": word},
         "tag": {"tags": [word]},
-        "gate": {"concurrency": {"key": word, "limit": 1}},
+        "concurrency": {"concurrency": {"key": word, "limit": 1}},
         "handler": {"target": {"type": "function", "handler": word}},
     }
 

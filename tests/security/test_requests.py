@@ -117,7 +117,7 @@ class TestEndless:
         assert answer.is_closed
         assert cost.mebibytes < MEBIBYTES_MAX
 
-    def test_what_follows_a_request_to_upgrade_is_bounded(self, api):
+    def test_what_depends_on_a_request_to_upgrade_is_bounded(self, api):
         begin = request("/livez", "Host: a", "Upgrade: other").replace(b": close", b": Upgrade")
         with api.measured() as cost:
             answer = api.send(begin, b"a")

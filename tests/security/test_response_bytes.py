@@ -149,14 +149,14 @@ async def test_interim_answers_make_way_for_the_answer():
 
 
 @pytest.mark.parametrize("rest", [OK, b"junk", b"\x00", answer(500, b"smuggled")])
-async def test_what_follows_an_answer_ends_the_connection(rest):
+async def test_what_depends_on_an_answer_ends_the_connection(rest):
     async with answered_with(OK + rest) as ask:
         for _ in range(3):
             assert (await ask()).status == 200
     assert ask.connections == 3
 
 
-async def test_what_comes_when_nobody_has_asked_ends_the_connection(monkeypatch):
+async def test_what_comes_when_nobody_has_requested_ends_the_connection(monkeypatch):
     # One that merely rested must not be ended while we wait, or that would pass for this.
     monkeypatch.setattr(transport, "_KEPT_SECONDS", 100 * PATIENCE_SECONDS)
     spoke, ended = asyncio.Event(), asyncio.Event()
@@ -176,14 +176,14 @@ async def test_what_comes_when_nobody_has_asked_ends_the_connection(monkeypatch)
         await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS)
 
 
-async def test_a_server_that_says_close_is_not_asked_again_on_that_connection():
+async def test_a_server_that_says_close_is_not_requested_again_on_that_connection():
     async with answered_with(answer(200, b"ok", "Connection: close")) as ask:
         for _ in range(2):
             assert (await ask()).body == b"ok"
     assert ask.connections == 2
 
 
-async def test_an_old_server_is_not_asked_again_on_its_connection():
+async def test_an_old_server_is_not_requested_again_on_its_connection():
     async with answered_with(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok") as ask:
         for _ in range(2):
             assert (await ask()).body == b"ok"
@@ -213,12 +213,12 @@ async def test_an_answer_before_the_whole_request_was_read_counts_and_ends_the_c
 async def test_an_answer_that_came_before_the_request_counts():
     """One that has no time for anybody says so to whoever connects."""
 
-    async def turn_away(reader, writer):
+    async def reject(reader, writer):
         writer.write(answer(503, b"busy", "Connection: close"))
         await writer.drain()
         await read_request(reader)
 
-    async with serving(turn_away) as port, a_caller(f"127.0.0.1:{port}") as caller:
+    async with serving(reject) as port, a_caller(f"127.0.0.1:{port}") as caller:
         answered = await caller.call(f"http://127.0.0.1:{port}/", POST, tenant=TENANT, seconds=PATIENCE_SECONDS)
     assert (answered.status, answered.body) == (503, b"busy")
 

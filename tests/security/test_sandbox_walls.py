@@ -168,11 +168,11 @@ class TestReach:
         assert lines.of("stdout") == ["CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "refused"]
 
     async def test_it_writes_nowhere_but_to_its_own_scratch(self):
-        places = ["/", "/usr", "/etc", "/dev", "/usr/bin/sh", "/proc/sys/kernel/hostname"]
+        slots = ["/", "/usr", "/etc", "/dev", "/usr/bin/sh", "/proc/sys/kernel/hostname"]
         script = 'for place; do (echo x >"$place/x" || echo x >"$place") 2>/dev/null && echo "$place"; done'
 
         ended, _ = await attempt(
-            commands(), sh(f"{script}; echo x >/tmp/x && echo x >/dev/shm/x && echo only here", *places)
+            commands(), sh(f"{script}; echo x >/tmp/x && echo x >/dev/shm/x && echo only here", *slots)
         )
 
         assert ended == Succeeded('"only here"')

@@ -172,7 +172,7 @@ async def test_a_key_goes_before_a_cookie(front, api):
     assert (await browser.ask("POST", "/v1/jobs", headers, json={"target": A_TARGET})).status_code == 202
 
 
-async def test_who_logs_in_and_out_and_what_is_done_meanwhile_is_noted_as_the_sessions(front, api, database):
+async def test_who_logs_in_and_out_and_what_is_done_meanwhile_is_recorded_as_the_sessions(front, api, database):
     browser = await logged_in(front, api)
     made = await browser.ask("POST", "/v1/jobs", json={"target": A_TARGET})
     assert made.status_code == 202, made.text

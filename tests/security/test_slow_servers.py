@@ -292,7 +292,7 @@ async def test_the_next_address_is_tried_when_the_first_takes_no_connection():
     assert len(asked.requests) == 1
 
 
-async def test_what_goes_wrong_on_the_way_is_told_in_one_sentence_without_addresses():
+async def test_what_goes_wrong_on_the_way_is_reported_in_one_sentence_without_addresses():
     async def hang_up(reader, writer):
         await reader.read(1)
 

@@ -110,7 +110,7 @@ class TestKey:
 class TestAccount:
     """Who runs the embedded PostgreSQL where we are root, and who else is the same account."""
 
-    def test_who_else_may_read_its_files_is_told(self, tmp_path: Path) -> None:
+    def test_who_else_may_read_its_files_is_reported(self, tmp_path: Path) -> None:
         """The folder keeps other accounts out; whoever is the server's own gets in by way of its process."""
         with running(*UP, cwd=tmp_path) as process:
             Up(process, tmp_path)

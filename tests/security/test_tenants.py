@@ -77,7 +77,7 @@ async def estate(front, api, database):
     ids += [(await api.post("/v1/workflows", json=flow)).json()["workflow_id"] for _ in range(2)]
     await api.put(f"/v1/calendars/{SECRET}", json={"dates": ["2026-12-25"]})
     for key in (SECRET, f"{SECRET}-2"):
-        await api.put(f"/v1/gates/{key}", json={"limit": 3})
+        await api.put(f"/v1/concurrency-keys/{key}", json={"limit": 3})
     await api.post(f"/v1/queues/{SECRET}/pause", json={"reason": SECRET})
     jobs = {f"{SECRET}-file": {"target": "a:b", "schedule": "every day at 9am"}}
     await api.post("/v1/jobs:apply", json={"source": SECRET, "jobs": jobs})

@@ -73,7 +73,7 @@ READS = {
     "waiting runs outside": lambda s, e: jobs.waiting_outside(s, e.waiting, 9),
     "waiting runs": lambda s, e: jobs.waiting_runs(s, e.waiting, 9),
     "leased runs": lambda s, e: jobs.leased_runs(s, e.leased),
-    "held ahead": lambda s, e: jobs.held_ahead(s, e.leased),
+    "held ahead": lambda s, e: jobs.leased_ahead(s, e.leased),
     "runs": lambda s, e: rows(s, lists.runs(s, A, Filter(), 100)),
     "runs of a job": lambda s, e: rows(s, lists.runs(s, A, Filter(words={"job_id": (str(e.ready),)}), 100)),
     "dead": lambda s, e: rows(s, lists.dead(s, A, Filter(), 100)),

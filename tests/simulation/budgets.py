@@ -132,7 +132,7 @@ class Budgets(Part):
     def _on_destinations_report(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         told = dict(zip(destinations.Told.__struct_fields__, args[2:], strict=False))
         self.world.struck["retry_sent"] += sum(told["retries"])
-        self.world.struck["retry_kept_back"] += sum(told["turned_away"])
+        self.world.struck["retry_kept_back"] += sum(told["rejected"])
 
     def on_end(self, run_id: UUID, state: str, at: datetime) -> None:
         created = self.ledger.created.get(run_id)

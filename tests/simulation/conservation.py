@@ -46,10 +46,10 @@ class Conservation:
         self._submitted = 0
         self.after = ""  # the statement that the next look shows
 
-    def heed(self, places: list[str] | None) -> None:
+    def heed(self, slots: list[str] | None) -> None:
         """Hold the runs that stand in the boxes now, or that are the same as before, against those of the last look."""
-        if places is not None:
-            rows = [tuple(place.split("|")) for place in places]
+        if slots is not None:
+            rows = [tuple(place.split("|")) for place in slots]
             before, self._live = self._live, {row[1]: (row[2], row[3]) for row in rows}
             if len(self._live) < len(rows):
                 self._find_in_two_boxes(rows)

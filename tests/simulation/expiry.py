@@ -37,9 +37,15 @@ class Expiries(Part):
             asked = []
             for _ in range(random.choice((1, 3))):
                 moment = self.world.database_now() + timedelta(seconds=random.uniform(0.3, 9))
-                gate = random.choice((None, None, ("shop", 1)))
+                concurrency = random.choice((None, None, ("shop", 1)))
                 asked.append(
-                    draw_submission(random, self.world, (None, 0.0, 1.0, 6.0), gate=gate, expires_at=moment.timestamp())
+                    draw_submission(
+                        random,
+                        self.world,
+                        (None, 0.0, 1.0, 6.0),
+                        concurrency=concurrency,
+                        expires_at=moment.timestamp(),
+                    )
                 )
             await submit_until_answered(process, database, asked, f"{process.name}/{number}")
 

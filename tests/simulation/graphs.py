@@ -97,17 +97,19 @@ class Graphs(Part):
         nodes: list[Node] = []
         for number in range(random.randint(3, 7)):
             parents = random.sample(nodes, min(len(nodes), random.randint(0, 3)))
-            after = tuple(Edge(parent.name, random.choice((On.SUCCESS, On.SUCCESS, *On))) for parent in parents)
+            depends_on = tuple(Edge(parent.name, random.choice((On.SUCCESS, On.SUCCESS, *On))) for parent in parents)
             lists = [node.name for node in nodes if "list" in node.name]
             if random.random() < (0.3 if lists else 0.7):
-                nodes.append(Node(f"list-{number}", _node(random, ["fail"] * random.randint(0, 1) + ["list"]), after))
+                nodes.append(
+                    Node(f"list-{number}", _node(random, ["fail"] * random.randint(0, 1) + ["list"]), depends_on)
+                )
             elif lists and random.random() < 0.5:
-                behind = (Edge(lists[0]), *(edge for edge in after if edge.parent != lists[0]))
+                behind = (Edge(lists[0]), *(edge for edge in depends_on if edge.parent != lists[0]))
                 nodes.append(Node(f"map-{number}", self._drawn(random), behind, map=Reference(lists[0])))
             elif random.random() < 0.2:
-                nodes.append(Node(f"add-{number}", _node(random, ["add"]), after))
+                nodes.append(Node(f"add-{number}", _node(random, ["add"]), depends_on))
             else:
-                nodes.append(Node(f"n{number}", self._drawn(random), after))
+                nodes.append(Node(f"n{number}", self._drawn(random), depends_on))
         return Workflow("simulated", tuple(nodes))
 
     def _drawn(self, random: Random) -> Submission:
@@ -210,7 +212,7 @@ class Graphs(Part):
         behind = {first}
         asked = self.ledger.workflows.get(workflow_id)
         for node in asked.nodes if asked else ():
-            if any(edge.parent in behind for edge in node.after):
+            if any(edge.parent in behind for edge in node.depends_on):
                 behind.add(node.name)
         return behind
 

@@ -52,16 +52,16 @@ class Lines(Part):
             await asyncio.sleep(random.expovariate(8 / self.plan.storm_seconds))
             key = random.choice(self.keys)
             asked = [
-                draw_submission(random, self.world, (None, None, None, 0.0, 1.0, 6.0), gate=(key, 1), fifo=True)
+                draw_submission(random, self.world, (None, None, None, 0.0, 1.0, 6.0), concurrency=(key, 1), fifo=True)
                 for _ in range(random.choice((1, 1, 3)))
             ]
             await submit_until_answered(process, database, asked, f"{process.name}/{number}")
 
     def on_start(self, execution: Execution, run: Any) -> None:
         mine = self.ledger.created.get(run.id)
-        if mine is None or not mine.options.policy.fifo or mine.options.policy.gate is None:
+        if mine is None or not mine.options.policy.fifo or mine.options.policy.concurrency is None:
             return
-        inside = self._inside[mine.options.policy.gate[0]]
+        inside = self._inside[mine.options.policy.concurrency[0]]
         if inside - {run.id}:
             self.ledger.violate("the next of a line began before the former had ended", run.id, *(inside - {run.id}))
         for other in self._before(mine):
@@ -77,7 +77,7 @@ class Lines(Part):
             other
             for other in self.ledger.created.values()
             if other.options.policy.fifo
-            and other.options.policy.gate == mine.options.policy.gate
+            and other.options.policy.concurrency == mine.options.policy.concurrency
             and other.number < mine.number
             and other.due_at <= mine.due_at
             and other.run_id not in self.ledger.final
@@ -90,10 +90,10 @@ class Lines(Part):
             inside.discard(run_id)
 
 
-class Places(Part):
+class Slots(Part):
     """Concurrency keys whose limit is changed while runs wait and run."""
 
-    name = "places"
+    name = "slots"
     counted = ("places_full", "places_changed")
     key, carried = "customer", 3
 
@@ -102,7 +102,7 @@ class Places(Part):
         self._limits: list[tuple[float, int]] = [(0.0, self.carried)]  # in force from a moment on
 
     def populate(self) -> None:
-        self.world.add(Role("places", self._submit, is_once=True))
+        self.world.add(Role("slots", self._submit, is_once=True))
         self.world.add(Role("places-changer", self._change))
 
     async def _submit(self, process: Process) -> None:
@@ -110,7 +110,7 @@ class Places(Part):
         for number in range(random.randint(2, 4)):
             await asyncio.sleep(random.expovariate(6 / self.plan.storm_seconds))
             asked = [
-                draw_submission(random, self.world, (None, 0.0, 2.0), gate=(self.key, self.carried))
+                draw_submission(random, self.world, (None, 0.0, 2.0), concurrency=(self.key, self.carried))
                 for _ in range(random.randint(2, 5))
             ]
             await submit_until_answered(process, database, asked, f"{process.name}/{number}")
@@ -121,10 +121,10 @@ class Places(Part):
             await asyncio.sleep(10_000 if self.world.is_calm else random.expovariate(1 / 3))
             try:
                 if random.random() < 0.3:
-                    await concurrency_keys.lift(database, TENANT_DEFAULT, self.key)
+                    await concurrency_keys.unlimit(database, TENANT_DEFAULT, self.key)
                 else:
                     await concurrency_keys.limit(
-                        database, TENANT_DEFAULT, self.key, places=random.randint(1, 4), rate=None
+                        database, TENANT_DEFAULT, self.key, slots=random.randint(1, 4), rate=None
                     )
             except (Unavailable, NotFound):
                 continue
@@ -141,7 +141,7 @@ class Places(Part):
             return
         ledger = self.ledger
         inside = [run.id] + [
-            item.run_id for item in ledger.running() if self._is_ours(item.run_id) and ledger.holds(item)
+            item.run_id for item in ledger.running() if self._is_ours(item.run_id) and ledger.pauses(item)
         ]
         limit = self._most_since(min(ledger.waits_since[run_id] for run_id in inside))
         if len(inside) > limit:
@@ -153,14 +153,14 @@ class Places(Part):
         created = self.ledger.created.get(run_id)
         return (
             created is not None
-            and created.options.policy.gate is not None
-            and created.options.policy.gate[0] == self.key
+            and created.options.policy.concurrency is not None
+            and created.options.policy.concurrency[0] == self.key
         )
 
     def _most_since(self, moment: float) -> int:
         """Give the highest limit from when the first of those inside began to wait: some entered under it."""
-        before = [places for at, places in self._limits if at <= moment][-1:]
-        return max(before + [places for at, places in self._limits if at > moment])
+        before = [slots for at, slots in self._limits if at <= moment][-1:]
+        return max(before + [slots for at, slots in self._limits if at > moment])
 
 
 class Turns(Part):
@@ -186,13 +186,13 @@ class Turns(Part):
         random, database = process.random, process.database()
         for number in range(random.randint(2, 4)):
             await asyncio.sleep(random.expovariate(6 / self.plan.storm_seconds))
-            gate = random.choice((None, None, ("desk", 2)))
-            asked = [self._one(process, gate) for _ in range(random.randint(2, 5))]
+            concurrency = random.choice((None, None, ("desk", 2)))
+            asked = [self._one(process, concurrency) for _ in range(random.randint(2, 5))]
             await submit_until_answered(process, database, asked, f"{process.name}/{number}")
 
-    def _one(self, process: Process, gate: tuple[str, int] | None) -> Submission:
+    def _one(self, process: Process, concurrency: tuple[str, int] | None) -> Submission:
         rate = (self.key, *self._asked)
-        return draw_submission(process.random, self.world, (None, None, 1.0, 4.0), gate=gate, rate=rate)
+        return draw_submission(process.random, self.world, (None, None, 1.0, 4.0), concurrency=concurrency, rate=rate)
 
     async def _change(self, process: Process) -> None:
         random, database = process.random, process.database()
@@ -201,9 +201,9 @@ class Turns(Part):
             rate = Rate(self.key, random.choice((1, 2, 5)), burst=random.choice((1, 2)))
             try:
                 if random.random() < 0.3:
-                    await concurrency_keys.lift(database, TENANT_DEFAULT, self.key)
+                    await concurrency_keys.unlimit(database, TENANT_DEFAULT, self.key)
                 else:
-                    await concurrency_keys.limit(database, TENANT_DEFAULT, self.key, places=None, rate=rate)
+                    await concurrency_keys.limit(database, TENANT_DEFAULT, self.key, slots=None, rate=rate)
             except (Unavailable, NotFound):
                 continue
 

@@ -42,7 +42,7 @@ class Script(msgspec.Struct):
     acts: list[str]
     most: int = MAX_ATTEMPTS_DEFAULT
     base: float = BASE_SECONDS_DEFAULT
-    gate: tuple[str, int] | None = None
+    concurrency: tuple[str, int] | None = None
     pad: str = ""
     policy: Policy = "exponential"
     delays: tuple[float, ...] = ()
@@ -240,7 +240,7 @@ class Ledger:
             self.violate("a new attempt began after its cancellation was acknowledged", run.id)
         if self._number_in_this_life(run.id, run.attempt) > script.most:
             self.violate("more attempts than allowed", run.id, run.attempt, script.most)
-        self._check_gate(script.gate)
+        self._check_concurrency_key(script.concurrency)
         self._check_not_early(process, run, lease.claimed_at if lease else self._world.now)
         for part in self._world.parts:
             part.on_start(execution, run)
@@ -251,13 +251,17 @@ class Ledger:
     def _number_in_this_life(self, run_id: UUID, attempt: int) -> int:
         return attempt - self.attempts_before[run_id] - self.forgiven[run_id]
 
-    def _check_gate(self, gate: tuple[str, int] | None) -> None:
+    def _check_concurrency_key(self, concurrency: tuple[str, int] | None) -> None:
         """Of those who hold a live lease, no more may run than the gate has places; the one that starts is not counted yet."""
-        holding = [item for item in self.running() if gate and item.script.gate == gate and self.holds(item)]
-        if gate and len(holding) >= gate[1]:
-            self.violate("more runs at once than their gate has places", *(item.run_id for item in holding))
+        blocker = [
+            item
+            for item in self.running()
+            if concurrency and item.script.concurrency == concurrency and self.pauses(item)
+        ]
+        if concurrency and len(blocker) >= concurrency[1]:
+            self.violate("more runs at once than their gate has places", *(item.run_id for item in blocker))
 
-    def holds(self, execution: Execution) -> bool:
+    def pauses(self, execution: Execution) -> bool:
         """Say whether an execution goes on under a lease that stands."""
         lease = self.leases.get(execution.run_id)
         return lease is not None and lease.fence == execution.fence
@@ -386,14 +390,14 @@ class Ledger:
 
     def _on_leased_finish(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         [(is_all, run_ids, fences)] = rows
-        for run_id, fence in self._held_at(args[1], args[2]) if is_all else zip(run_ids, fences, strict=True):
+        for run_id, fence in self._paused_at(args[1], args[2]) if is_all else zip(run_ids, fences, strict=True):
             self._accept(args[0], run_id, fence, "succeeded", "succeeded")
             self.settled_by_holder.add((run_id, fence))
 
-    def _held_at(self, places: Sequence[tuple[int, int]], fences: Sequence[int]) -> Iterator[tuple[UUID, int]]:
+    def _paused_at(self, slots: Sequence[tuple[int, int]], fences: Sequence[int]) -> Iterator[tuple[UUID, int]]:
         """Say which runs were claimed into these places under these fences, and are held still."""
         held = {(lease.place, lease.fence): run_id for run_id, lease in self.leases.items()}
-        for handle in zip(places, fences, strict=True):
+        for handle in zip(slots, fences, strict=True):
             if handle in held:
                 yield held[handle], handle[1]
             else:

@@ -51,9 +51,9 @@ class Limits(Part):
                 continue
 
     def _on_limits_put(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        scope, places = Scope(args[0], args[1]), args[2]
-        before, since = self._standing.get(scope, (places + 1, 0.0))
-        self._standing[scope] = (places, since if before <= places else self.world.now)
+        scope, slots = Scope(args[0], args[1]), args[2]
+        before, since = self._standing.get(scope, (slots + 1, 0.0))
+        self._standing[scope] = (slots, since if before <= slots else self.world.now)
         self.world.count("limit_set")
 
     def _on_limits_remove(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
@@ -61,22 +61,22 @@ class Limits(Part):
 
     def _on_ready_claim(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         leases = self.ledger.leases
-        for scope, (places, _) in self._standing.items():
+        for scope, (slots, _) in self._standing.items():
             if any(_is_within(scope, leases[row["run_id"]]) for row in rows):
                 under_way = [run_id for run_id, lease in leases.items() if _is_within(scope, lease)]
-                if len(under_way) > places:
-                    self.ledger.violate("a claim gave more than a limit leaves", str(scope), places, *under_way)
-                self.world.struck["limit_reached"] += len(under_way) == places
+                if len(under_way) > slots:
+                    self.ledger.violate("a claim gave more than a limit leaves", str(scope), slots, *under_way)
+                self.world.struck["limit_reached"] += len(under_way) == slots
 
     def on_start(self, execution: Execution, run: Any) -> None:
         ledger, mine = self.ledger, self.ledger.leases.get(run.id)
         if mine is None:
             return
-        others = [item.run_id for item in ledger.running() if ledger.holds(item)]
-        for scope, (places, since) in self._standing.items():
+        others = [item.run_id for item in ledger.running() if ledger.pauses(item)]
+        for scope, (slots, since) in self._standing.items():
             beside = [run_id for run_id in others if _is_within(scope, ledger.leases[run_id])]
-            if _is_within(scope, mine) and self._must_know(mine, since) and len(beside) >= places:
-                ledger.violate("a handler began beside as many as a limit allows", run.id, str(scope), places, *beside)
+            if _is_within(scope, mine) and self._must_know(mine, since) and len(beside) >= slots:
+                ledger.violate("a handler began beside as many as a limit allows", run.id, str(scope), slots, *beside)
 
     def _must_know(self, lease: Lease, since: float) -> bool:
         """Say whether a start has to keep to a limit: it was claimed under it, or there was time to hear of it."""

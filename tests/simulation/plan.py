@@ -39,7 +39,7 @@ CLOCK_STEPS = {"clock_forward", "clock_back"}
 # Themes of which each seed has a few: see parts.py.
 _DRAWN = (
     "lines",
-    "places",
+    "slots",
     "turns",
     "limits",
     "expiries",

@@ -23,7 +23,7 @@ from duly.domain.runs.run import TENANT_DEFAULT, Run
 from duly.domain.triggers.schedule.timing import every_shape
 from duly.domain.workflows.workflow import Edge, Node, Workflow
 from duly.maintenance.service import Maintenance
-from duly.moves.admin.pause import hold, lift
+from duly.moves.admin.pause import pause_scope, resume_scope
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.dead import discard, replay
 from duly.moves.schedules.pause import pause, resume, skip_next
@@ -37,8 +37,8 @@ from duly.worker import claim, service
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.execute.attempt import succeeded
 from duly.worker.handlers import Handler, Registry
-from duly.worker.heartbeat.lease import Lifeline
-from duly.worker.heartbeat.process import BEATS_PER_LEASE, SAFE_SHARE
+from duly.worker.heartbeat.lease import WorkerLease
+from duly.worker.heartbeat.process import HEARTBEATS_PER_LEASE, SAFE_SHARE
 from duly.worker.service import Worker, WorkerOptions
 from tests.builders import jobs_listed
 from tests.simulation.ledger import CAP_SECONDS, Script
@@ -78,8 +78,8 @@ def simulated_ports() -> Iterator[None]:
     ports: list[tuple[Any, str, Any]] = [
         (duly.clock, "time", SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())),
         (service, "Database", database),
-        (service, "Lifeline", SimulatedLifeline),
-        (service, "Crew", SimulatedCrew),
+        (service, "WorkerLease", SimulatedLifeline),
+        (service, "ProcessPool", SimulatedCrew),
         (claim.Claiming, "listen", no_hints),
         (Scheduler, "_listen", no_hints),
     ]
@@ -148,8 +148,8 @@ async def worker_main(process: Process, handler: str = HANDLER) -> None:
     await worker._lives_in_turn(asyncio.get_running_loop())
 
 
-class SimulatedLifeline(Lifeline):
-    """The real lifeline; its pulse is a loop of its own in our process, as the real one is a process of its own."""
+class SimulatedLifeline(WorkerLease):
+    """The real worker_lease; its pulse is a loop of its own in our process, as the real one is a process of its own."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -157,7 +157,9 @@ class SimulatedLifeline(Lifeline):
 
     async def _keep_beating(self) -> None:
         process, loop = this_process(), asyncio.get_running_loop()
-        pulse = process.spawn(beat_for_ever(process, self._config, lambda message: loop.call_soon(self._take, message)))
+        pulse = process.spawn(
+            renew_for_ever(process, self._config, lambda message: loop.call_soon(self._take, message))
+        )
         await self._ended.wait()
         pulse.get_loop().kill()  # type: ignore[attr-defined]
 
@@ -170,7 +172,7 @@ class SimulatedLifeline(Lifeline):
         await super().stop()
 
 
-async def beat_for_ever(process: Process, config: dict[str, Any], say: Callable[[dict[str, object]], object]) -> None:
+async def renew_for_ever(process: Process, config: dict[str, Any], say: Callable[[dict[str, object]], object]) -> None:
     """Beat as `worker/heartbeat/process.py` does."""
     database = process.database()
     while True:
@@ -186,7 +188,7 @@ async def beat_for_ever(process: Process, config: dict[str, Any], say: Callable[
             say({"gone": True})
             return
         say({"safe_until": sent + config["lease"] * SAFE_SHARE, "due_until": row["safe_until"].timestamp()})
-        await database.clock.sleep(config["lease"] / BEATS_PER_LEASE)
+        await database.clock.sleep(config["lease"] / HEARTBEATS_PER_LEASE)
 
 
 class SimulatedCrew:
@@ -301,7 +303,7 @@ async def perform(process: Process, what: str, run: RunContext, in_child: bool) 
     match what:
         case "fail":
             raise ValueError("it did not work")
-        case "bury":
+        case "dead":
             raise NonRetryable("never will")
         case "snooze":
             raise Snooze(random.choice((0, 1, 3)))
@@ -338,7 +340,7 @@ def draw_script(random: Random, world: World) -> tuple[str, RunOptions]:
     """Draw what the attempts of a job shall do. Gives its payload and its options."""
     script = draw_acts(random, world)
     if random.random() < 0.15:
-        script.gate = random.choice((("door", 1), ("hall", 2)))
+        script.concurrency = random.choice((("door", 1), ("hall", 2)))
     if random.random() < 0.1:
         script.pad = "".join(random.choice("abcdefghij") for _ in range(4_000))  # Too long to stand in its row.
     return payload_of(script), options_of(script, random)
@@ -351,7 +353,7 @@ def draw_acts(random: Random, world: World) -> Script:
     choices += ["crash"] * (2 * plan.has("handler_crash"))
     choices += ["long"] * plan.has("long_handler") + ["stubborn"] * plan.has("stubborn_handler")
     acts = [random.choice(choices) for _ in range(random.randint(1, 4))]
-    acts += [random.choice(("quick", "quick", "quick", "slow", "fail", "bury"))]
+    acts += [random.choice(("quick", "quick", "quick", "slow", "fail", "dead"))]
     if plan.has("poison") and random.random() < 0.1:
         acts = ["poison"]
     return Script(acts, random.choice((1, 2, 3, 5)), random.choice((0.0, 0.5, 1.0)))
@@ -362,7 +364,7 @@ def options_of(script: Script, random: Random | None = None) -> RunOptions:
     timeout = random.uniform(0.5, 3) if random is not None and "hang" in script.acts else None
     delays = script.delays if script.policy == "list" else ()
     retry = Retry(script.most, script.base, CAP_SECONDS, script.policy, delays, jitter=1.0)
-    return NO_OPTIONS.but(retry=retry, timeout_seconds=timeout, gate=script.gate)
+    return NO_OPTIONS.but(retry=retry, timeout_seconds=timeout, concurrency=script.concurrency)
 
 
 def draw_submission(random: Random, world: World, delays: Sequence[float | None], **options: Any) -> Submission:
@@ -554,10 +556,10 @@ async def stopper_main(process: Process) -> None:
             if world.is_calm or random.random() < 0.5:
                 for known in await pauses.standing(database):
                     world.ledger.held_since.pop(known.scope, None)
-                    await lift(database, known.scope)
+                    await resume_scope(database, known.scope)
             else:
                 scope = Scope(random.choice((None, TENANT_DEFAULT)), random.choice((None, *QUEUES)))
-                await hold(database, scope, reason="stop", held_by=process.name)
+                await pause_scope(database, scope, reason="stop", paused_by=process.name)
                 world.ledger.held_since.setdefault(scope, world.now)
         except Unavailable:
             continue

@@ -46,7 +46,7 @@ _TOKENS = CallbackTokens(Keyring({"simulated": b"0123456789abcdef0123456789abcde
 _TIMEOUT_SECONDS = 2.0
 _WITHIN_SECONDS = 4.0
 _SECRET = b"0123456789abcdef0123456789abcdef"
-_STATUS = {"quick": 200, "fail": 500, "bury": 400, "await_done": 202, "await_failed": 202, "await_nothing": 202}
+_STATUS = {"quick": 200, "fail": 500, "dead": 400, "await_done": 202, "await_failed": 202, "await_nothing": 202}
 
 
 class Promised(msgspec.Struct):
@@ -105,7 +105,7 @@ class Receivers(Part):
             for _ in range(30):
                 try:
                     made = await destinations.make(database, process.rng.uuid(), TENANT_DEFAULT, origin)
-                    await limit(database, TENANT_DEFAULT, made, places=PLACES)
+                    await limit(database, TENANT_DEFAULT, made, slots=PLACES)
                 except Unavailable:
                     await asyncio.sleep(process.random.uniform(0.05, 1))
                     continue
@@ -199,7 +199,7 @@ class Receivers(Part):
         beside = [
             item.run_id
             for item in ledger.running()  # A worker's share ends with its lease, also where it stands still with all it has sent.
-            if self._origin(item.run_id) == origin and ledger.holds(item) and not ledger.has_departed(item.worker_id)
+            if self._origin(item.run_id) == origin and ledger.pauses(item) and not ledger.has_departed(item.worker_id)
         ]
         if len(beside) >= self._limited.get(origin, len(beside) + 1):
             ledger.violate("more requests at once than a destination takes", run.id, *beside)
@@ -248,7 +248,7 @@ class Receivers(Part):
         if self._origin(run_id) is None:
             return
         execution = self.ledger.executions[run_id][-1:]
-        is_buried = any("bury" in item.script.acts or item.told for item in execution)
+        is_buried = any("dead" in item.script.acts or item.told for item in execution)
         if state == "dead" and not is_buried and self.plan.lets_workers_look:
             used = sorted(fence for fence in self._used_up_by(run_id) if fence > self._ended_at_fence[run_id])
             if len(used) < self.ledger.created[run_id].options.policy.retry.max_attempts:
@@ -303,7 +303,7 @@ class SimulatedSecrets:
 
 def _webhook(process: Process) -> Submission:
     random = process.random
-    choices = ("quick", "quick", "quick", "fail", "await_done", "await_failed", "await_nothing", "hang", "bury")
+    choices = ("quick", "quick", "quick", "fail", "await_done", "await_failed", "await_nothing", "hang", "dead")
     acts = [random.choice(choices) for _ in range(random.randint(1, 3))] + ["quick"]
     script = Script(acts, random.choice((2, 3, 5)), random.choice((0.0, 0.5)))
     target = Webhook(f"{random.choice(ORIGINS)}/hook", callback_within_seconds=_WITHIN_SECONDS)

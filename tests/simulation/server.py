@@ -32,7 +32,7 @@ create or replace function duly.clock_now() returns timestamptz language sql vol
     as $$ select current_setting('duly.simulated_at')::timestamptz $$
 """
 # Made by the first seed, they would be there for the second, which then would not be the same story.
-_PARTITIONS = "select duly.make_partitions($1, $2)"
+_PARTITIONS = "select duly.create_partitions($1, $2)"
 _PARTITION_DAYS = 10
 _BOXES = """(
     select run_id, job_id, scheduled_at, 'timers' as box from duly.timers where run_id is not null
@@ -99,7 +99,7 @@ class Server:
         self.execute(_LOOK)
         self._at: datetime | None = None
         self._summed = _NO_RUNS
-        self._places: list[str] | None = None
+        self._slots: list[str] | None = None
 
     def close(self) -> None:
         """Hang up."""
@@ -124,8 +124,8 @@ class Server:
 
     def changed_places(self) -> list[str] | None:
         """Give what is in the boxes, `box|run|job|moment`, if a look since the last call found others there than before."""
-        places, self._places = self._places, None
-        return places
+        slots, self._slots = self._slots, None
+        return slots
 
     def execute(self, script: str) -> None:
         """Run a script outside of simulated time."""
@@ -187,13 +187,13 @@ class Server:
     def _note_look(self, _: bytes | None, summed: bytes | None, listed: bytes | None) -> None:
         assert summed is not None
         if summed != self._summed:
-            self._places = (listed or b"").decode().splitlines()
+            self._slots = (listed or b"").decode().splitlines()
         self._summed = summed
 
     def reset(self) -> None:
         """Empty every box. Deleting and vacuuming a few rows is ten times cheaper than truncating forty files."""
         self._loop._ready.clear()  # type: ignore[attr-defined]  # What the driver has asked of a loop that nobody runs.
-        self._summed, self._places = _NO_RUNS, None
+        self._summed, self._slots = _NO_RUNS, None
         self.execute("; ".join(f"delete from {table}" for table in self._tables))
         self.execute("update duly.shards set holder = null, epoch = 0; select setval('duly.fences', 1, false)")
         self.execute("vacuum " + ", ".join((*self._tables, "duly.shards")))

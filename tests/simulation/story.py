@@ -59,11 +59,11 @@ class Story:
         return role.process
 
     def submit(
-        self, *acts: str, delay: float = 0, most: int = 5, base: float = 0, gate: tuple[str, int] | None = None
+        self, *acts: str, delay: float = 0, most: int = 5, base: float = 0, concurrency: tuple[str, int] | None = None
     ) -> UUID:
         """Submit a one-shot and wait for its acknowledgement."""
-        script = Script(list(acts), most, base, gate)
-        options = options_of(retry=Retry(most, base, CAP_SECONDS), gate=gate)
+        script = Script(list(acts), most, base, concurrency)
+        options = options_of(retry=Retry(most, base, CAP_SECONDS), concurrency=concurrency)
         job = Submission("act", payload_of(script), QUEUES[0], 5, None, timedelta(seconds=delay), options)
         return self.ask(lambda database: submit(database, job, key=f"key-{self.world.statements}")).job_id  # type: ignore[no-any-return]
 

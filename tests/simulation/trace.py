@@ -72,5 +72,5 @@ def _excerpt(line: str, names: Sequence[str]) -> str:
     """Cut a line to what can be read, around the names it is told for."""
     if len(line) <= _CHARACTERS_MAX:
         return line
-    places = [place for name in names if (place := line.find(name)) > _CHARACTERS_MAX]
-    return line[:_CHARACTERS_MAX] + "".join(f" … {line[place - 60 : place + 160]}" for place in places)
+    slots = [place for name in names if (place := line.find(name)) > _CHARACTERS_MAX]
+    return line[:_CHARACTERS_MAX] + "".join(f" … {line[place - 60 : place + 160]}" for place in slots)

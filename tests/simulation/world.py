@@ -248,8 +248,8 @@ class World:
     def query(self, text: str, *args: Any) -> list[Any]:
         """Look at the database from outside, taking no time."""
         rows = self._server.fetch(self.database_now(), text, args)
-        if (places := self._server.changed_places()) is not None:
-            self.conservation.heed(places)
+        if (slots := self._server.changed_places()) is not None:
+            self.conservation.heed(slots)
         return rows
 
     # -------------------------------------------------------------------------------------------------------- faults

@@ -15,8 +15,8 @@ ANNA = Actor("key", "a" * 10, "anna", "request-1")
 KEPT = timedelta(days=400)
 
 
-async def noted(database, action=Action.JOB_PAUSED, subject="1", actor=ANNA, tenant=1, count=1):
-    await audit.note(database, tenant, actor, action, Subject("job", subject), count, {})
+async def recorded(database, action=Action.JOB_PAUSED, subject="1", actor=ANNA, tenant=1, count=1):
+    await audit.record(database, tenant, actor, action, Subject("job", subject), count, {})
 
 
 async def count(database):
@@ -34,7 +34,7 @@ async def count(database):
     ],
 )
 async def test_its_owner_can_neither_change_nor_delete_a_row(database, statement):
-    await noted(database)
+    await recorded(database)
 
     with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
         await database.execute(statement)
@@ -42,7 +42,7 @@ async def test_its_owner_can_neither_change_nor_delete_a_row(database, statement
 
 
 async def test_a_function_that_looks_like_the_retention_cannot_delete(own_database):
-    await noted(own_database)
+    await recorded(own_database)
     for name in ("public.forget_audit", 'public."duly.forget_audit"'):
         await own_database.execute(
             f"create function {name}(interval, integer) returns void language plpgsql as $$"
@@ -57,16 +57,16 @@ async def test_what_is_older_than_it_is_kept_is_forgotten_in_batches_and_nothing
     other = await create(database, "other", Limits())
     for tenant in (1, other.tenant):
         for _ in range(3):
-            await noted(database, tenant=tenant)
+            await recorded(database, tenant=tenant)
     await clock.advance(KEPT.total_seconds() + 1)
-    await noted(database)
+    await recorded(database)
 
     assert [await forget_older(database, Aging.AUDIT, KEPT, 4) for _ in range(3)] == [4, 2, 0]
     assert await count(database) == 1
 
 
 async def test_a_retention_of_less_than_a_day_is_refused(database, clock):
-    await noted(database)
+    await recorded(database)
     await clock.advance(3600)
 
     with pytest.raises(asyncpg.InvalidParameterValueError, match="a day at least"):
@@ -75,24 +75,24 @@ async def test_a_retention_of_less_than_a_day_is_refused(database, clock):
 
 async def test_a_session_reads_its_own_and_writes_of_its_own_alone(database):
     other = await create(database, "other", Limits())
-    await noted(database)
+    await recorded(database)
     async with Sessions(database, size_max=1) as sessions:
         async with sessions.open(other.tenant) as session:
-            await noted(session, tenant=other.tenant)
+            await recorded(session, tenant=other.tenant)
             assert await session.fetchval("select count(*) from duly.audit") == 1
             assert (await audit.page(session, 1, Wanted(), 10)).entries == []
         with pytest.raises(Exception, match="no tenant 1"):
             async with sessions.open(other.tenant) as session:
-                await noted(session, tenant=1)
+                await recorded(session, tenant=1)
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             async with sessions.open(other.tenant) as session:
                 await session.execute("insert into duly.audit select * from duly.audit")
 
 
 async def test_a_detail_that_is_too_long_is_shortened(database):
-    await audit.note(database, 1, ANNA, Action.JOB_PAUSED, Subject("job"), 1, {"reason": "x" * 500, "none": None})
+    await audit.record(database, 1, ANNA, Action.JOB_PAUSED, Subject("job"), 1, {"reason": "x" * 500, "none": None})
     many = {str(number): "y" * 100 for number in range(100)}
-    await audit.note(database, 1, ANNA, Action.JOB_EDITED, Subject("job"), 1, many)
+    await audit.record(database, 1, ANNA, Action.JOB_EDITED, Subject("job"), 1, many)
 
     details = {entry.action: entry.detail for entry in (await audit.page(database, 1, Wanted(), 10)).entries}
     assert details == {"job.paused": {"reason": "x" * 199 + "…"}, "job.edited": {"is_too_long": True}}
@@ -116,7 +116,7 @@ async def test_a_page_is_read_along_one_index(database, index, size):
             " number::text"
             " from generate_series(1, 20000) as number"
         )
-        await noted(database, Action.KEY_REVOKED, actor=local_actor("root"))
+        await recorded(database, Action.KEY_REVOKED, actor=local_actor("root"))
         await database.execute("analyze duly.audit")
     wanted = FILTERS[index]
     chosen = (wanted.actor, wanted.action, wanted.subject)

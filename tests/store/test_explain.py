@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.runs.outcome import Failed, Parked
+from duly.domain.runs.outcome import Failed, WaitForDestination
 from duly.moves.admin.destinations import close, report
 from duly.moves.cancel import cancel_run
 from duly.moves.defer import Deferred, defer
@@ -34,7 +34,7 @@ async def told(database, identifier, tenant=1) -> dict[str, dict]:
     return {reason.code: reason.facts for reason in found.reasons}
 
 
-async def test_a_stranger_and_another_tenants_are_not_explained(database):
+async def test_a_unroutable_and_another_tenants_are_not_explained(database):
     mine = await a_ready_run(database)
     job = (await an_active_schedule(database)).job_id
 
@@ -56,7 +56,7 @@ async def test_one_in_a_queue_has_those_of_lower_rank_before_it(database, clock)
     assert (await told(database, run_id))["queue_backlog"]["before"] == 1
     assert "no_worker_for_queue" in await told(database, run_id)
     await a_worker(database, handlers=["other"])
-    assert "no_worker_has_handler" in await told(database, run_id)
+    assert "unroutable" in await told(database, run_id)
     await a_worker(database)
     assert (await told(database, run_id))["workers_busy"] == {"workers": 1, "slots": 10}
 
@@ -92,12 +92,14 @@ async def test_positions_are_counted_up_to_a_bound(database, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        ({"gate": ("g", 1)}, "gate_concurrency"),
-        ({"fifo": "orders"}, "gate_fifo"),
+        ({"concurrency": ("g", 1)}, "concurrency_limit"),
+        ({"fifo": "orders"}, "fifo_order"),
     ],
-    ids=["gate", "fifo"],
+    ids=["concurrency", "fifo"],
 )
-async def test_those_of_a_batch_at_a_gate_stand_in_the_order_in_which_it_lets_them_in(database, clock, options, code):
+async def test_those_of_a_batch_at_a_concurrency_key_stand_in_the_order_in_which_it_lets_them_in(
+    database, clock, options, code
+):
     run_ids = [await a_waiting_run(database, delay=6, **options) for _ in range(5)]
     worker_id = await a_worker(database, lease=timedelta(hours=1))
     await clock.advance(6)
@@ -116,26 +118,28 @@ async def test_those_of_a_batch_at_a_gate_stand_in_the_order_in_which_it_lets_th
         run_ids.remove(run.run_id)
 
 
-async def test_those_of_a_batch_at_a_rate_have_their_turns_one_after_the_other(database, clock):
+async def test_those_of_a_batch_at_a_rate_have_their_reservations_one_after_the_other(database, clock):
     run_ids = [await a_waiting_run(database, delay=6, rate=("mail", 0.1, 1)) for _ in range(5)]
     await clock.advance(6)
     await staged(database)
 
-    facts = [found["gate_rate"] for run_id in run_ids if "gate_rate" in (found := await told(database, run_id))]
+    facts = [found["rate_limit"] for run_id in run_ids if "rate_limit" in (found := await told(database, run_id))]
 
     assert sorted(fact["before"] for fact in facts) == [0, 1, 2, 3]
-    assert sorted(fact["turn_at"] for fact in facts) == [clock.at + timedelta(seconds=10 * n) for n in (1, 2, 3, 4)]
+    assert sorted(fact["reservation_at"] for fact in facts) == [
+        clock.at + timedelta(seconds=10 * n) for n in (1, 2, 3, 4)
+    ]
 
 
-async def test_one_at_a_gate(database, clock):
-    first = await a_waiting_run(database, delay=6, gate=("g", 1))
-    second = await a_waiting_run(database, delay=7, gate=("g", 1))
+async def test_one_at_a_concurrency_key(database, clock):
+    first = await a_waiting_run(database, delay=6, concurrency=("g", 1))
+    second = await a_waiting_run(database, delay=7, concurrency=("g", 1))
     await clock.advance(8)
     await staged(database)
 
-    facts = (await told(database, second))["gate_concurrency"]
+    facts = (await told(database, second))["concurrency_limit"]
 
-    assert facts == {"gate": "g", "places": 1, "active": 1, "holders": [first], "before": 0}
+    assert facts == {"concurrency": "g", "slots": 1, "active": 1, "holders": [first], "before": 0}
 
 
 async def test_one_that_runs_and_its_worker(database, clock):
@@ -162,7 +166,7 @@ async def test_one_that_retries_one_that_is_dead_and_one_that_ended(database, cl
     assert (await told(database, retrying))["last_error"] == {"error": "broken"}
     assert (await told(database, dead))["dead"] == {"attempts": 1, "reason": "broken", "replays": 0}
     assert (await told(database, gone))["cancelled"]["reason"] == "not needed"
-    assert (await told(database, late.run_id))["late"] == {"late_seconds": 4.0}
+    assert (await told(database, late.run_id))["start_delayed"] == {"start_delay_seconds": 4.0}
 
 
 async def test_of_one_that_has_passed_a_line_it_is_known_when_it_is_over(database, clock):
@@ -183,12 +187,12 @@ async def test_of_one_that_has_passed_a_line_it_is_known_when_it_is_over(databas
     found = await explain.run(database, 1, next_run.run_id)
 
     assert found is not None
-    [late] = [reason.text for reason in found.reasons if reason.code == "late"]
+    [late] = [reason.text for reason in found.reasons if reason.code == "start_delayed"]
     assert all(fact in late for fact in ("'orders'", "queue default", "not recorded"))
 
 
 async def test_of_one_that_has_passed_a_place_and_a_rate_both_are_known_when_it_is_over(database, clock):
-    await a_waiting_run(database, delay=6, gate=("customer-7", 1), rate=("mail", 10, 1))
+    await a_waiting_run(database, delay=6, concurrency=("customer-7", 1), rate=("mail", 10, 1))
     await clock.advance(6)
     await staged(database)
     worker_id = await a_worker(database)
@@ -199,7 +203,7 @@ async def test_of_one_that_has_passed_a_place_and_a_rate_both_are_known_when_it_
     found = await explain.run(database, 1, run.run_id)
 
     assert found is not None
-    [late] = [reason.text for reason in found.reasons if reason.code == "late"]
+    [late] = [reason.text for reason in found.reasons if reason.code == "start_delayed"]
     assert all(fact in late for fact in ("'customer-7'", "'mail'", "queue default"))
 
 
@@ -222,24 +226,24 @@ async def test_a_job(database, clock):
     assert found["last_run"]["state"] == "dead"
 
 
-async def test_one_that_is_parked_says_how_its_destination_is(database, clock):
+async def test_one_that_is_waiting_says_how_its_destination_is(database, clock):
     worker_id, run = await a_leased_run(database)
-    await defer(database, worker_id, [Deferred(run, None, Parked("https://hooks.example"))])
-    assert "gate_concurrency" in await told(database, run.run_id)
+    await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://hooks.example"))])
+    assert "concurrency_limit" in await told(database, run.run_id)
     seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
     await report(database, worker_id, 1, [seen], RNG)
 
-    facts = (await told(database, run.run_id))["breaker_open"]
+    facts = (await told(database, run.run_id))["circuit_open"]
 
     assert (facts["origin"], facts["state"]) == ("https://hooks.example", "open")
-    assert facts["tried_at"] is not None
+    assert facts["probe_at"] is not None
     await clock.advance(5)
-    assert (await told(database, run.run_id))["breaker_open"]["tried_at"] is None
+    assert (await told(database, run.run_id))["circuit_open"]["probe_at"] is None
 
 
-async def test_one_that_is_parked_at_a_destination_closed_by_hand_is_explained(database):
+async def test_one_that_is_waiting_at_a_destination_closed_by_hand_is_explained(database):
     worker_id, run = await a_leased_run(database)
-    await defer(database, worker_id, [Deferred(run, None, Parked("https://hooks.example"))])
+    await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://hooks.example"))])
     seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
     [answered] = await report(database, worker_id, 1, [seen], RNG)
     await close(database, 1, answered.destination_id)
@@ -247,7 +251,7 @@ async def test_one_that_is_parked_at_a_destination_closed_by_hand_is_explained(d
     assert await told(database, run.run_id)
 
 
-async def test_a_tenant_is_not_told_which_of_anothers_handlers_holds_its_worker(database):
+async def test_a_tenant_is_not_reported_which_of_anothers_handlers_holds_its_worker(database):
     worker_id, run = await a_leased_run(database)
     await database.execute(
         "update duly.workers set stalled_at = duly.clock_now(), stalled_in = array['crunch', $2] where worker_id = $1",

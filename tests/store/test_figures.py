@@ -5,7 +5,7 @@ import json
 from datetime import timedelta
 
 from duly.domain.diagnosis.figures import BOUNDS
-from duly.domain.runs.outcome import Failed, Parked, Succeeded
+from duly.domain.runs.outcome import Failed, Succeeded, WaitForDestination
 from duly.maintenance.service import ROLLUPS_KEPT
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
@@ -63,7 +63,7 @@ async def test_an_end_is_counted_in_its_minute_its_hour_its_queue_and_in_all(dat
     assert await counts(database, queue="mail") == [(START, 1, 1, 0, 0, 0)]
 
 
-async def test_what_is_tried_again_is_told_apart(database):
+async def test_what_is_tried_again_is_reported_apart(database):
     await a_retrying_run(database)
     await figures.fold(database, 100)
 
@@ -149,9 +149,9 @@ class TestWhatHasWaited:
     async def test_for_its_receiver(self, database, clock):
         worker_id, run = await a_leased_run(database)
         await database.execute("update duly.leased set options = '{}'")
-        await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
+        await defer(database, worker_id, [Deferred(run, None, WaitForDestination(ORIGIN))])
         await clock.advance(seconds(300))
-        await database.execute("select duly.unpark(1, $1, 100)", ORIGIN)
+        await database.execute("select duly.release_destination_runs(1, $1, 100)", ORIGIN)
         worker_id = await a_worker(database)
         [again] = await claimed(database, worker_id)
         assert again.due_at == run.due_at, "it keeps its place among others"
@@ -161,7 +161,7 @@ class TestWhatHasWaited:
 
     async def test_for_a_place(self, database, clock):
         for _ in range(2):
-            await a_ready_run(database, gate=("customer-7", 1))
+            await a_ready_run(database, concurrency=("customer-7", 1))
         await staged(database)
         for _ in range(2):
             worker_id = await a_worker(database)
@@ -223,7 +223,7 @@ async def test_what_fires_once_in_an_hour_is_read_by_the_minute_and_what_may_fir
     await an_active_schedule(database, every=60, anchor=START + seconds(65))
     await a_waiting_run(database, delay=70)
 
-    found = await figures.coming(database, 1, START + timedelta(hours=1))
+    found = await figures.upcoming(database, 1, START + timedelta(hours=1))
 
     told = sorted(
         (one.due_at, one.every_seconds, one.timers, one.repeats) for one in found if one.every_seconds is None

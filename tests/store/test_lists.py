@@ -212,8 +212,8 @@ class TestRuns:
         await clock.advance(1)
         ready = await a_ready_run(database)
         waiting = await a_waiting_run(database, delay=3600)
-        blocked = await a_waiting_run(database, delay=6, gate=("g", 1))
-        await a_waiting_run(database, delay=5.5, gate=("g", 1))
+        blocked = await a_waiting_run(database, delay=6, concurrency=("g", 1))
+        await a_waiting_run(database, delay=5.5, concurrency=("g", 1))
         await clock.advance(7)
         await staged(database)
 

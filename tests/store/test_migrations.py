@@ -81,7 +81,7 @@ def test_five_processes_may_start_at_once(postgres):
     postgres.drop_database(name)
 
 
-async def test_a_table_that_somebody_holds_is_let_go_and_asked_for_again(empty, monkeypatch):
+async def test_a_table_that_somebody_holds_is_let_go_and_requested_for_again(empty, monkeypatch):
     """All who use a table wait behind whoever waits to change it: no longer than a moment at a time."""
     await migrate(empty)
     carry(monkeypatch, "alter table duly.ready add column more integer")
@@ -159,7 +159,7 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(empty, monkeypatc
     assert await empty.fetchval("select to_regnamespace('duly') is null")
 
 
-async def test_a_role_that_may_not_create_the_schema_is_told_what_to_grant(postgres, monkeypatch):
+async def test_a_role_that_may_not_create_the_schema_is_reported_what_to_grant(postgres, monkeypatch):
     async with Database(postgres.url("template1")) as foreign:
         monkeypatch.setattr(module, "_TABLE", "create schema pg_duly")
 
@@ -189,7 +189,7 @@ FORGET_ONE = "delete from duly.functions where file = 'claim.sql';"
         pytest.param(READ + CREATE + FORGET_ONE, "", "must be owner of function", id="function"),
     ],
 )
-async def test_a_role_that_may_not_change_the_schema_is_told_who_may(empty, monkeypatch, granted, sql, denied):
+async def test_a_role_that_may_not_change_the_schema_is_reported_who_may(empty, monkeypatch, granted, sql, denied):
     await migrate(empty)
     await empty.execute(granted)
     if sql:

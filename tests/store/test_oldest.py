@@ -8,16 +8,16 @@ import pytest
 from tests.clock import ManualClock
 from tests.conftest import Shared
 from tests.kept import Kept
-from tests.moves import test_aside, test_follow, test_hold, test_lines, test_rates
+from tests.moves import test_dependencies, test_lines, test_pause, test_rates, test_unroutable
 from tests.postgres import Postgres
-from tests.store import test_aside_plans, test_list_plans, test_plans, test_runs, test_verify
-from tests.store.again import gathered_from
+from tests.store import test_list_plans, test_plans, test_runs, test_unroutable_plans, test_verify
+from tests.store.gathered import gathered_from
 
-PLANS = (test_plans, test_list_plans, test_aside_plans)
-WAITING = (test_lines, test_rates, test_follow, test_hold, test_aside)
+PLANS = (test_plans, test_list_plans, test_unroutable_plans)
+WAITING = (test_lines, test_rates, test_dependencies, test_pause, test_unroutable)
 READS = (test_runs, test_verify)
 globals().update(gathered_from(*PLANS, *WAITING, *READS))
-large, chosen, crowded = test_plans.large, test_plans.chosen, test_aside_plans.crowded
+large, chosen, crowded = test_plans.large, test_plans.chosen, test_unroutable_plans.crowded
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.callbacks import Callback, Callbacks
 from duly.domain.runs.options import (
     NO_HISTORY,
     NO_METADATA,
@@ -34,7 +34,7 @@ def test_each_key_is_in_its_struct():
         retry={"max_attempts": 3},
         timeout_seconds=30,
         target={"type": "webhook", "url": "https://a.example/"},
-        gate=["orders", 1],
+        concurrency=["orders", 1],
         fifo=12,
         rate=["mail", 0.5, 1],
         expires_at=9.5,
@@ -46,9 +46,9 @@ def test_each_key_is_in_its_struct():
         traceparent="00-a",
         parent=str(PARENT),
         node=[str(FLOW), "extract"],
-        after=[[str(PARENT), "always"]],
-        then={"done": {"job": "next"}},
-        again_of=str(FLOW),
+        depends_on=[[str(PARENT), "always"]],
+        callbacks={"end": {"job": "next"}},
+        rerun_of=str(FLOW),
         replays=1,
         attempts_before=4,
         since=5.5,
@@ -63,7 +63,7 @@ def test_each_key_is_in_its_struct():
         30,
         Webhook("https://a.example/"),
         own=True,
-        gate=("orders", 1),
+        concurrency=("orders", 1),
         fifo=12,
         rate=("mail", 0.5, 1),
         expires_at=9.5,
@@ -78,7 +78,7 @@ def test_each_key_is_in_its_struct():
         PARENT,
         (FLOW, "extract"),
         ((str(PARENT), "always"),),
-        Then(done=Callback(job="next")),
+        Callbacks(end=Callback(job="next")),
         FLOW,
     )
     assert options.history == RunHistory(1, 4, 5.5, 2, 3, 6, waited=True)
@@ -113,7 +113,14 @@ def test_a_policy_is_the_jobs_own_when_it_says_so_or_names_retries_a_timeout_or_
 
 @pytest.mark.parametrize(
     "added",
-    [{"gate": ["overlap/1", 1]}, {"rearm": True}, {"watch": 2}, {"missed": 3}, {"expires_at": 7}, {"own": False}],
+    [
+        {"concurrency": ["overlap/1", 1]},
+        {"rearm": True},
+        {"watch": 2},
+        {"missed": 3},
+        {"expires_at": 7},
+        {"own": False},
+    ],
 )
 def test_a_key_that_the_engine_adds_leaves_the_handlers_policy(added):
     policy = read(**added).policy
@@ -123,8 +130,8 @@ def test_a_key_that_the_engine_adds_leaves_the_handlers_policy(added):
 
     assert not policy.own
     assert (both.retry, both.timeout_seconds, both.expires_seconds) == (Retry(2), 9, 60)
-    assert (both.gate, both.rearm, both.watch, both.expires_at) == (
-        policy.gate,
+    assert (both.concurrency, both.rearm, both.watch, both.expires_at) == (
+        policy.concurrency,
         policy.rearm,
         policy.watch,
         policy.expires_at,
@@ -165,10 +172,15 @@ def test_a_history_is_written_flat_and_without_its_defaults():
     [
         NO_OPTIONS,
         options_of(own=True),
-        options_of(gate=("orders", 3), fifo=True, rate=("mail", 0.5, 1)),
+        options_of(concurrency=("orders", 3), fifo=True, rate=("mail", 0.5, 1)),
         options_of(retry=Retry(3), timeout_seconds=2.5, target=Webhook("https://a.example/", headers={"A": "b"})),
-        options_of(tags=("a", "b"), parent=PARENT, after=((str(FLOW), "always"),), then=Then(dead=Callback(job="x"))),
-        options_of(expires_at=5.5, missed=3, waited=True, again_of=FLOW, node=(FLOW, "extract")),
+        options_of(
+            tags=("a", "b"),
+            parent=PARENT,
+            depends_on=((str(FLOW), "always"),),
+            callbacks=Callbacks(failure=Callback(job="x")),
+        ),
+        options_of(expires_at=5.5, missed=3, waited=True, rerun_of=FLOW, node=(FLOW, "extract")),
     ],
 )
 def test_options_are_read_as_they_were_written(options):

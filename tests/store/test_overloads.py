@@ -6,10 +6,10 @@ import pytest
 
 from duly.domain.errors import InvalidOption
 from duly.domain.limits.pause import Scope
-from duly.moves.admin.overload import limit_age, note_overloads
-from duly.moves.admin.pause import hold, lift
+from duly.moves.admin.overload import limit_age, record_overloads
+from duly.moves.admin.pause import pause_scope, resume_scope
 from duly.moves.submit import submit
-from duly.moves.unroutable import UnroutableLimits, set_aside
+from duly.moves.unroutable import UnroutableLimits, mark_unroutable
 from duly.store.tables import overloads
 from tests.builders import (
     a_key,
@@ -30,7 +30,7 @@ MINUTE = timedelta(minutes=1)
 async def noted(database, clock, default=MINUTE) -> set[str]:
     """Note, and read what stands."""
     await clock.advance(0.5)
-    assert await note_overloads(database, default) is not None
+    assert await record_overloads(database, default) is not None
     return {queue for _, queue in await overloads.standing(database)}
 
 
@@ -95,10 +95,10 @@ async def test_what_is_held_waits_on_purpose(database, clock):
     await a_ready_run(database)
     await clock.advance(90)
     scope = Scope(queue="default")
-    await hold(database, scope, reason="broken", held_by="a test")
+    await pause_scope(database, scope, reason="broken", paused_by="a test")
     assert await noted(database, clock) == set()
 
-    await lift(database, scope)
+    await resume_scope(database, scope)
 
     assert await noted(database, clock) == {"default"}
 
@@ -129,18 +129,18 @@ async def test_what_nobody_who_serves_the_queue_knows_is_left_out(database, cloc
     assert (await overloads.standing(database))[1, "default"].age == seconds(61.5)
 
 
-async def test_what_stands_aside_counts_as_soon_as_nobody_serves_its_queue(database, clock):
+async def test_what_is_unroutable_counts_as_soon_as_nobody_serves_its_queue(database, clock):
     serving = await a_worker(database, lease=timedelta(days=1))
     for handler in ("unknown", "unknown", "other"):
         await a_ready_run(database, handler=handler)
-    assert (await set_aside(database, UnroutableLimits(runs=1, runs_more=1)))[0] == 3
+    assert (await mark_unroutable(database, UnroutableLimits(runs=1, runs_more=1)))[0] == 3
     await clock.advance(90)
     assert await noted(database, clock) == set()
 
     await database.execute("delete from duly.workers where worker_id = $1", serving)
     assert await noted(database, clock) == {"default"}
     assert (await overloads.standing(database))[1, "default"].age == seconds(91)
-    await hold(database, Scope(queue="default"), reason="broken", held_by="a test")
+    await pause_scope(database, Scope(queue="default"), reason="broken", paused_by="a test")
     assert await noted(database, clock) == set(), "what is held waits on purpose"
 
 
@@ -150,11 +150,11 @@ async def test_what_is_not_due_yet_has_no_age(database, clock):
     assert await noted(database, clock, seconds(1)) == set()
 
 
-async def test_it_is_noted_twice_a_second_however_many_do_it(database, clock):
-    assert await note_overloads(database) == 0
-    assert await note_overloads(database) is None
+async def test_it_is_recorded_twice_a_second_however_many_do_it(database, clock):
+    assert await record_overloads(database) == 0
+    assert await record_overloads(database) is None
     await clock.advance(0.5)
-    assert await note_overloads(database) == 0
+    assert await record_overloads(database) == 0
 
 
 async def test_what_nobody_notes_any_more_is_no_news(database, clock):

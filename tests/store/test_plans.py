@@ -84,7 +84,7 @@ insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue
 select job_id, at, at, 1, 1, queue, handler, row_number() over () % 60, cohort, gen_random_uuid()    -- Four shards have none.
   from (select *, created_at - interval '2 days' as at from duly.jobs) as made where cohort is not null;
 insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, state, from_at, to_at, cursor_at, rate, total, due_at,
-                            asked_at)
+                            requested_at)
 select gen_random_uuid(), job_id, 1, duly.shard_of(job_id), 'schedule', case when random() < 0.005 then 'active' else 'done' end,
        at, at + interval '1 day', at, 1, 9, at, at
   from (select job_id, created_at as at from duly.jobs, generate_series(1, 5)) as made;
@@ -121,7 +121,7 @@ insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fe
 select gen_random_uuid(), gen_random_uuid(), at, at, at, n, 1, 1, 'failed', 'dead', 'default', '@webhook', '{WORKER}',
        jsonb_build_object('to', 'https://' || n % 10 || '.example/in')
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
-insert into duly.subtasks (parent, run_id, tenant, noted_at)
+insert into duly.subtasks (parent, run_id, tenant, recorded_at)
 select (case when n % 80 = 0 then '{WORKER}' else gen_random_uuid()::text end)::uuid, run_id, 1, duly.clock_now()
   from (select run_id, row_number() over () as n from duly.timers where run_id is not null) as made;
 insert into duly.signals (worker_id, run_id, fence, what, sent_at)
@@ -134,10 +134,11 @@ select gen_random_uuid(), 9, 'default', 'greet', format('{{"on_event": {{"type":
 insert into duly.jobs (job_id, tenant, queue, handler, every_seconds, anchor_at, created_at, updated_at, state, failures)
 select gen_random_uuid(), 1, 'default', 'greet', 60, at, at, at, 'paused', case when n % 400 = 0 then 3 else 0 end
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made;
-insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at, answers_at)
+insert into duly.destinations
+       (destination_id, tenant, origin, created_at, state_changed_at, half_at, counted_at, released_at, answers_at)
 select gen_random_uuid(), 1, 'https://' || n || '.example', at, at, at, at, at, at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
-insert into duly.destination_shares (destination_id, worker_id, places, in_flight, waiting)
+insert into duly.destination_shares (destination_id, worker_id, slots, in_flight, waiting)
 select destination_id, gen_random_uuid(), 1, 1, 0 from duly.destinations;
 insert into duly.blocked
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, 'default', '@webhook', '{{}}', null,
@@ -154,7 +155,7 @@ select run_id, fence, '{WORKER}', due_at,
 insert into duly.awaited (run_id, fence, worker_id, started_at, deadline_at)
 select gen_random_uuid(), n, '{WORKER}', at, at + (n - {BATCH}) * interval '1 second'
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
-insert into duly.completion_callbacks (callback_id, tenant, job_id, event, made_at)
+insert into duly.completion_callbacks (callback_id, tenant, job_id, event, created_at)
 select gen_random_uuid(), 1, (select job_id from duly.jobs where cohort is not null limit 1), '{{}}', duly.clock_now()
   from generate_series(1, {ROWS});
 insert into duly.blocked
@@ -164,9 +165,9 @@ select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 7, 0, 5, 0, false,
        (array['concurrency', 'concurrency', 'rate'])[kind]::duly.wait,
        (array['gate ' || n % 50, 'line ' || n % 50, 'rate ' || n % 10])[kind], at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made, generate_series(1, 3) as kind;
-insert into duly.concurrency_keys (tenant, key, places, active)
+insert into duly.concurrency_keys (tenant, key, slots, active)
 select 7, kind || n, 1, 1 from generate_series(0, {ROWS // 2}) as n, unnest(array['gate ', 'line ', 'other ']) as kind;
-insert into duly.rate_limits (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at)
+insert into duly.rate_limits (tenant, key, per_second, burst, requested_per_second, requested_burst, next_at, look_at)
 select 7, 'rate ' || n, 1, 1, 1, 1, at, case when n < 10 then at else at + interval '1 hour' end
   from (select n, duly.clock_now() as at from generate_series(0, {ROWS}) as n) as made;
 insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, options, shard)
@@ -248,8 +249,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
     "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
-    "note overloads": (overloads.SQL["note"], lambda s: ("60 seconds", 2_000)),
-    "note staging": (recovery.SQL["note_staging"], lambda s: ("1 hour", WORKER)),
+    "note overloads": (overloads.SQL["record"], lambda s: ("60 seconds", 2_000)),
+    "note staging": (recovery.SQL["record_staging"], lambda s: ("1 hour", WORKER)),
     "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "take an event": (events.SQL["take_event"], lambda s: (9, "/shop", a_key(), "type 7", "{}", None)),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False, False)),
@@ -269,17 +270,20 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "forget destinations": (destinations.SQL["forget"], lambda s: (timedelta(seconds=-1), BATCH)),
     "forget no destinations": (destinations.SQL["forget"], lambda s: (timedelta(days=400), BATCH)),
-    "destinations that need a look": (destinations.SQL["minded"], lambda s: (None, None, BATCH)),
-    "more destinations that need a look": (destinations.SQL["minded"], lambda s: (1, "https://5", BATCH)),
+    "destinations that need a look": (destinations.SQL["watched"], lambda s: (None, None, BATCH)),
+    "more destinations that need a look": (destinations.SQL["watched"], lambda s: (1, "https://5", BATCH)),
     "release what waits for destinations": (
         destinations.SQL["release"],
         lambda s: (s["destinations"], s["released"], [BATCH] * len(s["destinations"])),
     ),
-    "leave gates": ("select duly.release($1, $2::text[]::jsonb[], 1, null)", lambda s: ([7] * 50, gates_named("gate"))),
+    "leave gates": (
+        "select duly.release($1, $2::text[]::jsonb[], 1, null)",
+        lambda s: ([7] * 50, gates_named("concurrency")),
+    ),
     "leave lines": ("select duly.release($1, $2::text[]::jsonb[], 1, null)", lambda s: ([7] * 50, gates_named("line"))),
     "look for waiters at a free place": (history.SQL["release_waiting"], lambda s: (BATCH,)),
-    "give turns at rates": (concurrency_keys.SQL["pace"], lambda s: (BATCH,)),
-    "limit a key": (concurrency_keys.SQL["limit_gate"], lambda s: (7, "gate 7", 3, None, None)),
+    "give turns at rates": (concurrency_keys.SQL["reserve"], lambda s: (BATCH,)),
+    "limit a key": (concurrency_keys.SQL["limit_concurrency_key"], lambda s: (7, "gate 7", 3, None, None)),
     "a page of keys": (concurrency_keys.SQL["page"], lambda s: (7, "gate 4", 5, 10)),
     "a key": (concurrency_keys.SQL["find"], lambda s: (7, "gate 7", 1, 10)),
     "a page of destinations": (destinations.SQL["page"], lambda s: (1, "https://5", 1)),
@@ -294,7 +298,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], [1], ["greet"], BATCH)),
     "finish": (
         leased.SQL["finish"],
-        lambda s: (WORKER, s["places"], s["fences"], [START] * s["held"], [START] * s["held"], [None] * s["held"]),
+        lambda s: (WORKER, s["slots"], s["fences"], [START] * s["held"], [START] * s["held"], [None] * s["held"]),
     ),
     "settle": (
         leased.SQL["settle"],
@@ -341,7 +345,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "what waits of a small tenant": (figures.SQL["waiting"], lambda s: (2, BATCH)),
     "how many are dead": (figures.SQL["dead"], lambda s: (1, BATCH)),
     "schedules that kept failing": (figures.SQL["paused"], lambda s: (1, BATCH)),
-    "what fires next": (figures.SQL["coming"], lambda s: (1, START + timedelta(days=99), BATCH // 50)),
+    "what fires next": (figures.SQL["upcoming"], lambda s: (1, START + timedelta(days=99), BATCH // 50)),
     "days of a job": (figures.SQL["days_of_job"], lambda s: (s["job"], 1, START, UUID(int=0), BATCH)),
     "cancel": (runs.SQL["cancel"], lambda s: (s["waiting"], "not needed")),
     "signal": (runs.SQL["signal"], lambda s: (s["runs"], "cancel")),
@@ -532,7 +536,7 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     for worker_id, tenant in ((REMOTE, 2), (REMOTE_OF_THE_FIRST, 1)):
         await connection.execute(A_REMOTE.format(worker_id=worker_id, tenant=tenant))
     lent = await connection.fetch("select run_id, fence from duly.leased where worker_id = $1 limit $2", REMOTE, BATCH)
-    held = await connection.fetch("select * from duly.hold_shards($1, 'scheduler', '0', '1 hour', null)", SCHEDULER)
+    held = await connection.fetch("select * from duly.lease_shards($1, 'scheduler', '0', '1 hour', null)", SCHEDULER)
     mine = await connection.fetch(
         "select ctid, fence, run_id from duly.leased where worker_id = $1 order by run_id limit $2", WORKER, BATCH
     )
@@ -549,7 +553,7 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     return {
         "shards": [row["shard"] for row in held],
         "epochs": [row["epoch"] for row in held],
-        "places": [row["ctid"] for row in mine],
+        "slots": [row["ctid"] for row in mine],
         "fences": [row["fence"] for row in mine],
         "runs": [row["run_id"] for row in mine],
         "held": len(mine),
@@ -800,7 +804,7 @@ select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, tenant, 0, priorit
 
 
 @pytest.mark.parametrize("is_limited", [False, True], ids=["", "under a limit"])
-async def test_a_claim_among_a_crowd_of_tenants_looks_at_as_many_lines_as_it_may_and_at_what_it_takes(
+async def test_a_claim_among_a_backlog_of_tenants_looks_at_as_many_lines_as_it_may_and_at_what_it_takes(
     large, is_limited
 ):
     connection = await connect(large)
@@ -810,9 +814,7 @@ async def test_a_claim_among_a_crowd_of_tenants_looks_at_as_many_lines_as_it_may
         await transaction.start()
         await connection.execute(CROWD)
         if is_limited:
-            await connection.execute(
-                "insert into duly.limits (places, set_by, set_at) values (100000, 'a test', now())"
-            )
+            await connection.execute("insert into duly.limits (slots, set_by, set_at) values (100000, 'a test', now())")
         for _ in range(7):
             answered, touched = await call(connection, "claim from three queues", values)
             assert answered == BATCH

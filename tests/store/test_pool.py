@@ -105,7 +105,7 @@ async def test_what_the_server_closed_meanwhile_is_not_lent(pool, database):
     assert await pid(pool) != first
 
 
-async def test_who_is_told_goodbye_by_the_server_gives_nothing_back(pool, database):
+async def test_who_is_reported_goodbye_by_the_server_gives_nothing_back(pool, database):
     async def leave() -> None:
         async with pool.acquire() as connection:
             await connection.fetch("select pg_terminate_backend(pg_backend_pid())")

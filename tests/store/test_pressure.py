@@ -9,7 +9,7 @@ import pytest
 from duly.domain.limits.scaling import FUNCTIONS
 from duly.domain.runs.outcome import Succeeded
 from duly.moves.settle import Settled, settle
-from duly.store.reads.pressure import Gauge, coming, paces
+from duly.store.reads.pressure import Gauge, throughputs, upcoming
 from duly.store.reads.tail import growing
 from duly.store.tables import workers
 from duly.store.tables.workers import Identity
@@ -26,10 +26,10 @@ async def no_dead_rows(database):
     await database.execute("truncate duly.attempts")
 
 
-async def work_off(database, clock, worker_id, took: float) -> None:
+async def work_off(database, clock, worker_id, elapsed: float) -> None:
     """Let a worker do all there is, each run for so long."""
     runs = await claimed(database, worker_id, limit=1_000)
-    done = [Settled(run, clock.at - seconds(took), clock.at, Succeeded()) for run in runs]
+    done = [Settled(run, clock.at - seconds(elapsed), clock.at, Succeeded()) for run in runs]
     assert await settle(database, worker_id, done, RNG) == []
 
 
@@ -37,13 +37,13 @@ async def test_the_pace_of_a_queue_is_that_of_the_last_minutes(database, clock):
     worker_id = await a_worker(database, lease=timedelta(days=1))
     for _ in range(9):
         await a_ready_run(database)
-    await work_off(database, clock, worker_id, took=100)
+    await work_off(database, clock, worker_id, elapsed=100)
     await clock.advance(200)
     for _ in range(90):
         await a_ready_run(database)
-    await work_off(database, clock, worker_id, took=2)
+    await work_off(database, clock, worker_id, elapsed=2)
 
-    found = await paces(database)
+    found = await throughputs(database)
 
     assert set(found) == {"default"}
     assert found["default"].per_second == 0.5
@@ -56,14 +56,14 @@ async def test_where_much_ends_the_pace_is_that_of_what_was_read(database, clock
     worker_id = await a_worker(database, lease=timedelta(days=1))
     for _ in range(300):
         await a_ready_run(database)
-    await work_off(database, clock, worker_id, took=1)
+    await work_off(database, clock, worker_id, elapsed=1)
     await clock.advance(100)
     for _ in range(300):
         await a_ready_run(database)
-    await work_off(database, clock, worker_id, took=1)
+    await work_off(database, clock, worker_id, elapsed=1)
 
     await clock.advance(10)
-    found = (await paces(database))["default"]
+    found = (await throughputs(database))["default"]
 
     leaf, blocks = max(await growing(database), key=itemgetter(1))
     read = await database.fetchval(f"select count(*) from {leaf} where ctid >= $1", (blocks - 1, 0))
@@ -72,7 +72,7 @@ async def test_where_much_ends_the_pace_is_that_of_what_was_read(database, clock
 
 
 async def test_without_history_there_is_no_pace(database):
-    assert await paces(database) == {}
+    assert await throughputs(database) == {}
 
 
 async def test_what_falls_due_is_counted_in_every_minute_it_fires_in(database, clock):
@@ -84,7 +84,7 @@ async def test_what_falls_due_is_counted_in_every_minute_it_fires_in(database, c
     await clock.advance(1)
     await staged(database)
 
-    found = await coming(database)
+    found = await upcoming(database)
 
     assert {queue: {n: c for n, c in enumerate(one.minutes) if c} for queue, one in found.items()} == {
         "cron": {4: 2, 9: 2, 14: 2},
@@ -99,7 +99,7 @@ async def test_it_asks_for_workers_before_a_known_peak(database, clock):
     worker_id = await a_worker(database, lease=timedelta(days=1))
     await database.execute("update duly.workers set slots = 1")
     await a_ready_run(database)
-    await work_off(database, clock, worker_id, took=60)
+    await work_off(database, clock, worker_id, elapsed=60)
     assert (await gauge.read()).desired_workers("default") == 1
     for _ in range(10):
         await a_waiting_run(database, delay=600)
@@ -107,7 +107,7 @@ async def test_it_asks_for_workers_before_a_known_peak(database, clock):
     await clock.advance(20)
     found = await gauge.read()
 
-    assert found.coming("default")[9] == 10
+    assert found.upcoming("default")[9] == 10
     assert found.desired_workers("default") == 12, "ten, and a fifth to spare"
     assert found.desired_workers("nobody's") == 0
 
@@ -118,7 +118,7 @@ async def test_slots_are_those_of_what_the_queue_does(database, clock):
     await workers.register(database, identity)
     for _ in range(60):
         await a_ready_run(database)
-    await work_off(database, clock, identity.worker_id, took=30)
+    await work_off(database, clock, identity.worker_id, elapsed=30)
     gauge = Gauge(database)
 
     found = (await gauge.read()).loads["default"]

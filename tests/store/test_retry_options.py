@@ -16,10 +16,13 @@ GOOD: list[dict[str, Any]] = [
     {"retry": {"jitter": None, "max_age_seconds": None}},
     {
         "retry": {
-            "rules": [{"error": "ValueError", "then": "bury"}, {"status": "4xx", "then": "retry", "delay_seconds": 1}]
+            "rules": [
+                {"error": "ValueError", "action": "dead"},
+                {"status": "4xx", "action": "retry", "delay_seconds": 1},
+            ]
         }
     },
-    {"retry": {"rules": [{"exit": "75", "then": "snooze", "delay_seconds": 60}]}},
+    {"retry": {"rules": [{"exit": "75", "action": "snooze", "delay_seconds": 60}]}},
     {"expires_at": 1_800_000_000},
     {"expires_seconds": 30.5},
 ]
@@ -35,13 +38,13 @@ BAD = [
     {"retry": {"jitter": "full"}},
     {"retry": {"max_age_seconds": -1}},
     {"retry": {"rules": {}}},
-    {"retry": {"rules": [{"then": "bury"}]}},
-    {"retry": {"rules": [{"then": "bury", "error": 7}]}},
-    {"retry": {"rules": [{"then": "bury", "error": "A", "status": "404"}]}},
-    {"retry": {"rules": [{"then": "snooze", "error": "A"}]}},
+    {"retry": {"rules": [{"action": "dead"}]}},
+    {"retry": {"rules": [{"action": "dead", "error": 7}]}},
+    {"retry": {"rules": [{"action": "dead", "error": "A", "status": "404"}]}},
+    {"retry": {"rules": [{"action": "snooze", "error": "A"}]}},
     {"retry": {"rules": [{"error": "A"}]}},
-    {"retry": {"rules": ["bury"]}},
-    {"retry": {"rules": [{"then": "bury", "error": "A"}] * 33}},
+    {"retry": {"rules": ["dead"]}},
+    {"retry": {"rules": [{"action": "dead", "error": "A"}] * 33}},
     {"expires_at": "tomorrow"},
     {"expires_seconds": -1},
     {"snoozes": 1},

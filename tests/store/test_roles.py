@@ -68,7 +68,7 @@ def test_an_older_data_folder_gets_the_role_at_its_next_start(older):
     assert (Folder(older).pgdata / MARK).exists()
 
 
-def test_a_role_that_may_not_make_it_is_told_what_to_run(older):
+def test_a_role_that_may_not_make_it_is_reported_what_to_run(older):
     with without_roles(older) as server, pytest.raises(DatabaseUnusable) as refused:
         asyncio.run(migrated(server.url()))
 
@@ -78,7 +78,7 @@ def test_a_role_that_may_not_make_it_is_told_what_to_run(older):
     assert said.endswith("migrate again")
 
 
-def test_a_role_that_may_not_become_it_is_told_so(older):
+def test_a_role_that_may_not_become_it_is_reported_so(older):
     as_superuser(older, f"create role {API_ROLE};\n")
 
     with without_roles(older) as server, pytest.raises(DatabaseUnusable, match="grant duly_api to duly"):

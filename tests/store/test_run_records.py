@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.callbacks import Callback, Callbacks
 from duly.domain.runs.options import NO_OPTIONS, options_of
 from duly.domain.runs.outcome import Failed, Succeeded
 from duly.domain.runs.retry import Retry
@@ -68,14 +68,14 @@ async def test_a_run_that_was_cancelled_while_it_waited_keeps_them(database):
     assert options == options_of(retry=FEW, tags=("x",))
 
 
-async def test_a_dead_run_that_is_discarded_keeps_them_and_who_is_told(database):
-    run_id = await a_dead_run(database, payload=SMALL, then=Then(dead=Callback(job="mop up")))
+async def test_a_dead_run_that_is_discarded_keeps_them_and_who_is_reported(database):
+    run_id = await a_dead_run(database, payload=SMALL, callbacks=Callbacks(failure=Callback(job="mop up")))
 
     await discard(database, [run_id])
 
     payload, options, _, is_kept = await record_of(database, run_id)
     assert (payload, is_kept) == (SMALL, True)
-    assert options.metadata.then == Then(dead=Callback(job="mop up"))
+    assert options.metadata.callbacks == Callbacks(failure=Callback(job="mop up"))
 
 
 async def test_a_failed_attempt_that_is_tried_again_records_none_of_it(database):

@@ -10,14 +10,22 @@ from tests.builders import a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import ManualClock
 from tests.conftest import SHARED, Shared, template_on
 from tests.kept import Kept
-from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_settle, test_stage, test_submit
+from tests.moves import (
+    test_cancel,
+    test_claim,
+    test_concurrency_keys,
+    test_replay,
+    test_settle,
+    test_stage,
+    test_submit,
+)
 from tests.postgres import scratch_server
 from tests.schedules import test_edit, test_firing, test_fixed_delay, test_trigger
 from tests.store import pgbouncer
-from tests.store.again import gathered_from
+from tests.store.gathered import gathered_from
 from tests.store.test_migrations import migrate_in_five_processes
 
-MOVES = (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay, test_gates)
+MOVES = (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay, test_concurrency_keys)
 SCHEDULES = (test_firing, test_fixed_delay, test_edit, test_trigger)
 globals().update(gathered_from(*MOVES, *SCHEDULES))
 

@@ -13,7 +13,7 @@ from duly import __version__
 from duly.clock import host_now
 from duly.domain.diagnosis.doctor import Replica, Slot, findings, is_well
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
-from duly.moves.admin.overload import note_overloads
+from duly.moves.admin.overload import record_overloads
 from duly.moves.submit import submit
 from duly.store.boxes import history
 from duly.store.connection.database import Database, Unavailable
@@ -39,7 +39,7 @@ async def facts_of(database: Database):
 async def found_in(database: Database) -> dict[str, str]:
     """Give the sentence of each finding, without those that every database of the tests has."""
     found = findings(await facts_of(database))
-    return {one.code: one.says for one in found if one.code not in OF_THE_TESTS}
+    return {one.code: one.message for one in found if one.code not in OF_THE_TESTS}
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ async def well(database):
     await a_scheduler(database)
     await a_worker(database)
     await maintenance_tasks.note(database, {REAP: 0})
-    await history.make_partitions(database, PARTITION_DAYS_AHEAD)
+    await history.create_partitions(database, PARTITION_DAYS_AHEAD)
     # Of a version that is ours, as its worker and its scheduler are.
     await database.execute("update duly.schedulers set version = $1", __version__)
     await database.execute("update duly.workers set version = $1", __version__)
@@ -64,14 +64,14 @@ async def test_what_does_well_has_nothing(well):
 async def test_doctor_names_the_tenant_and_the_queue_of_an_old_backlog(well, clock):
     await submit(well, a_submission(queue="mail"), key=a_key(), tenant=7)
     await well.execute("update duly.ready set due_at = due_at - interval '3 days'")
-    await note_overloads(well)
+    await record_overloads(well)
 
     assert (await found_in(well))["queue_overloaded"].startswith(
         "Queue mail of tenant 7 is overloaded: its oldest run has waited for 259200 s, and its limit is 60 s"
     )
 
 
-async def test_a_server_that_can_lose_what_was_accepted_is_told(well):
+async def test_a_server_that_can_lose_what_was_accepted_is_reported(well):
     server = (await facts_of(well)).server
     codes = {one.code: one.severity for one in findings(await facts_of(well))}
 
@@ -84,7 +84,7 @@ async def test_a_server_that_can_lose_what_was_accepted_is_told(well):
     assert ("wal_level_minimal" in codes) == (server.wal_level == "minimal")
 
 
-async def test_a_database_that_takes_no_writes_is_told(well):
+async def test_a_database_that_takes_no_writes_is_reported(well):
     async with Sessions(well, size_max=1) as sessions, sessions.look(timeout=LOOK) as session:
         await session.execute("set local default_transaction_read_only = on")
         found = findings(await system.read(session, host_now))
@@ -92,29 +92,29 @@ async def test_a_database_that_takes_no_writes_is_told(well):
     assert found[0].code == "read_only"
 
 
-async def test_nobody_who_stages_is_told(well):
+async def test_nobody_who_stages_is_reported(well):
     await well.execute("delete from duly.schedulers")
 
     assert (await found_in(well)).keys() == {"no_scheduler"}
 
 
-async def test_a_shard_that_nobody_holds_is_told(well):
+async def test_a_shard_that_nobody_holds_is_reported(well):
     await well.execute("update duly.shards set holder = null where shard < 3")
 
     assert "3 of 64 shards" in (await found_in(well))["shards_unheld"]
 
 
-async def test_staging_that_is_behind_is_told(well, clock):
+async def test_staging_that_is_behind_is_reported(well, clock):
     await well.execute(
         "insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, payload, shard)"
         " select id, id, at, at, 1, 1, 'default', 'app:mail', '{}', 3"
         " from (select gen_random_uuid() as id, duly.clock_now() - interval '1 minute' as at) as late"
     )
 
-    assert "60 s behind" in (await found_in(well))["staging_late"]
+    assert "60 s behind" in (await found_in(well))["staging_delayed"]
 
 
-async def test_a_reaper_that_is_silent_is_told(well):
+async def test_a_reaper_that_is_silent_is_reported(well):
     await well.execute(
         "update duly.maintenance_tasks set done_at = done_at - interval '1 minute' where name = $1", REAP
     )
@@ -134,7 +134,7 @@ async def test_a_worker_that_stands_still_is_named_with_the_handler_that_holds_i
     assert all(fact in found["worker_stalled"] for fact in ("Worker worker", "99 s", "handler crunch"))
 
 
-async def test_that_nobody_works_is_told(well):
+async def test_that_nobody_works_is_reported(well):
     await well.execute("delete from duly.workers")
 
     assert (await found_in(well)).keys() == {"no_worker"}
@@ -147,13 +147,13 @@ async def test_every_index_of_the_migrations_is_known_and_there(well):
     assert len(facts.expected_indexes) > 40
 
 
-async def test_an_index_that_is_gone_is_told(well):
+async def test_an_index_that_is_gone_is_reported(well):
     await well.execute("drop index duly.blocked_by_key")
 
     assert "Index blocked_by_key is missing" in (await found_in(well))["index_missing"]
 
 
-async def test_an_index_that_is_not_valid_is_told(postgres, well):
+async def test_an_index_that_is_not_valid_is_reported(postgres, well):
     name = "blocked_twice"
     await well.execute("create table duly.doubled (number integer); insert into duly.doubled values (1), (1)")
     connection = await asyncpg.connect(well.url)
@@ -164,13 +164,13 @@ async def test_an_index_that_is_not_valid_is_told(postgres, well):
     assert f"Index {name} is not valid" in (await found_in(well))["index_invalid"]
 
 
-async def test_a_partition_that_tomorrow_lacks_is_told(well, clock):
+async def test_a_partition_that_tomorrow_lacks_is_reported(well, clock):
     await clock.advance(PARTITION_DAYS_AHEAD * 86_400)
 
     assert "tomorrow" in (await found_in(well))["partition_missing"]
 
 
-async def test_a_table_that_is_not_vacuumed_is_told(well):
+async def test_a_table_that_is_not_vacuumed_is_reported(well):
     async with well.transaction() as connection:
         await connection.execute("create table duly.worn (number integer)")
         await connection.execute("insert into duly.worn select generate_series(1, 60000)")
@@ -191,21 +191,21 @@ async def test_what_maintenance_vacuums_is_behind_sooner_than_autovacuum_would_c
     assert limits["timers"] >= 200_000
 
 
-async def until(holds) -> None:
+async def until(pauses) -> None:
     for _ in range(600):
-        if await holds():
+        if await pauses():
             return
         await asyncio.sleep(0.05)
     raise AssertionError("it never came to hold")
 
 
-async def test_time_zone_data_that_differs_is_told(well):
+async def test_time_zone_data_that_differs_is_reported(well):
     await well.execute("update duly.schedulers set tzdb = '1999a'")
 
     assert "1999a" in (await found_in(well))["tzdb_differs"]
 
 
-async def test_versions_that_differ_are_told_and_need_nobody(well):
+async def test_versions_that_differ_are_reported_and_need_nobody(well):
     await well.execute("update duly.workers set version = '0.0.1'")
     found = findings(await facts_of(well))
 
@@ -213,12 +213,12 @@ async def test_versions_that_differ_are_told_and_need_nobody(well):
     assert is_well([one for one in found if one.code not in OF_THE_TESTS])
 
 
-async def test_a_clock_that_is_apart_is_told(well):
+async def test_a_clock_that_is_apart_is_reported(well):
     async with Sessions(well, size_max=1) as sessions, sessions.look(timeout=LOOK) as session:
         facts = await system.read(session, lambda: host_now() + timedelta(seconds=90))
 
     assert 80 < facts.clock_difference_seconds < 100
-    assert "ahead of the database's" in {one.code: one.says for one in findings(facts)}["clock_apart"]
+    assert "ahead of the database's" in {one.code: one.message for one in findings(facts)}["clock_differs"]
 
 
 async def test_a_host_whose_clock_is_apart_is_named_by_whoever_looks(well):
@@ -229,9 +229,9 @@ async def test_a_host_whose_clock_is_apart_is_named_by_whoever_looks(well):
     [apart, near] = sorted(facts.clocks, key=lambda one: -abs(one.offset_seconds))
     assert apart.offset_seconds == pytest.approx(3600, abs=2)
     assert abs(near.offset_seconds) < 2
-    says = {one.code: one.says for one in findings(facts)}["host_clock_apart"]
-    assert says.startswith(f"The clock of host {apart.host} (worker) is 3")
-    assert "ahead of the database's" in says
+    message = {one.code: one.message for one in findings(facts)}["host_clock_differs"]
+    assert message.startswith(f"The clock of host {apart.host} (worker) is 3")
+    assert "ahead of the database's" in message
 
 
 async def test_a_process_that_is_gone_names_no_host(well, clock):
@@ -260,7 +260,7 @@ async def test_a_database_clock_that_was_set_back_says_by_how_much_and_when_sche
     assert (await facts_of(well)).clock_set_back is None
 
 
-async def test_who_follows_too_slowly_and_who_does_not_come_back_are_told(well):
+async def test_who_depends_on_too_slowly_and_who_does_not_come_back_are_reported(well):
     facts = await facts_of(well)
     assert facts.replicas == []
     assert facts.slots == []
@@ -271,7 +271,7 @@ async def test_who_follows_too_slowly_and_who_does_not_come_back_are_told(well):
     assert {"replica_lags", "slot_idle"} <= {one.code for one in findings(behind)}
 
 
-async def test_the_tables_are_told_with_their_partitions(well):
+async def test_the_tables_are_reported_with_their_partitions(well):
     tables = {one.name: one for one in (await facts_of(well)).tables}
 
     assert {"jobs", "timers", "ready", "leased", "attempts"} <= tables.keys()
@@ -289,7 +289,7 @@ async def test_a_look_changes_nothing_and_is_bounded(well):
                 await session.fetch("select pg_sleep(30)")
 
 
-async def test_the_schema_is_told(well):
+async def test_the_schema_is_reported(well):
     assert (await facts_of(well)).schema == migrate.known()[-1].version
 
 
@@ -298,7 +298,7 @@ async def unroutable_in(database: Database) -> dict[tuple[str, str], tuple[int, 
     return {(one.queue, one.handler): (one.runs, one.is_served) for one in found}
 
 
-async def test_runs_that_no_worker_can_run_are_told_with_how_many_and_since_when(well, clock):
+async def test_runs_that_no_worker_can_run_are_reported_with_how_many_and_since_when(well, clock):
     await a_worker(well, queues=["default"], handlers=["@webhook"], lease=timedelta(hours=1))
     await a_ready_run(well)
     assert await unroutable_in(well) == {}
@@ -322,7 +322,7 @@ async def test_runs_that_no_worker_can_run_are_told_with_how_many_and_since_when
     assert any("DULY_COMMANDS=x" in one.remedy for one in told)
 
 
-async def test_runs_that_are_not_due_are_not_told(well, clock):
+async def test_runs_that_are_not_due_are_not_reported(well, clock):
     await a_ready_run(well, handler="typo", delay=4)
     assert await unroutable_in(well) == {}
     await clock.advance(4)
@@ -341,7 +341,7 @@ async def test_a_worker_of_another_tenant_and_one_that_is_drained_can_run_nothin
     assert ("default", "special") in await unroutable_in(well)
 
 
-async def test_runs_aside_are_told_and_none_is_counted_without_end(well, monkeypatch):
+async def test_runs_unroutable_are_reported_and_none_is_counted_without_end(well, monkeypatch):
     monkeypatch.setattr(system, "_RUNS_MAX", 3)
     for _ in range(5):
         await a_ready_run(well, handler="typo")
@@ -353,7 +353,7 @@ async def test_runs_aside_are_told_and_none_is_counted_without_end(well, monkeyp
     assert found == {"typo": (3, True), "aside": (3, True)}
 
 
-async def test_two_apps_with_one_handler_on_one_queue_are_told(well):
+async def test_two_apps_with_one_handler_on_one_queue_are_reported(well):
     for number, app in enumerate(["shop:app", "shop:app", "bank:app"]):
         identity = Identity(UUID(int=number), f"{app}.{number}", __version__, ["default"], ["pay"], 1, LOOK, app=app)
         await workers.register(well, identity)
@@ -368,7 +368,7 @@ async def test_the_command_that_cancels_what_nobody_can_run_finds_it_whatever_it
     strange = """it's "so" \\ `strange`"""
     run_id = await a_ready_run(well, handler=strange)
     await a_ready_run(well, handler="another")
-    [remedy] = [one.remedy for one in findings(await facts_of(well)) if "strange" in one.says]
+    [remedy] = [one.remedy for one in findings(await facts_of(well)) if "strange" in one.message]
 
     text = shlex.split(remedy.partition("duly runs cancel --filter ")[2])[0]
 

@@ -52,7 +52,7 @@ async def well(server):
         await a_scheduler(database)
         await a_worker(database)
         await maintenance_tasks.note(database, {REAP: 0})
-        await history.make_partitions(database, PARTITION_DAYS_AHEAD)
+        await history.create_partitions(database, PARTITION_DAYS_AHEAD)
         await database.execute("update duly.schedulers set version = $1", __version__)
         await database.execute("update duly.workers set version = $1", __version__)
         yield database
@@ -67,14 +67,14 @@ async def findings_of(database: Database) -> list[Finding]:
 
 
 async def found_in(database: Database) -> dict[str, str]:
-    return {one.code: one.says for one in await findings_of(database)}
+    return {one.code: one.message for one in await findings_of(database)}
 
 
 async def test_what_does_well_on_a_server_that_is_safe_has_nothing(well):
     assert await found_in(well) == {}
 
 
-async def test_a_transaction_that_was_prepared_and_forgotten_is_told(well, monkeypatch):
+async def test_a_transaction_that_was_prepared_and_forgotten_is_reported(well, monkeypatch):
     connection = await asyncpg.connect(well.url)
     await connection.execute("begin; select duly.clock_now(); prepare transaction 'forgotten'")
     try:
@@ -87,7 +87,7 @@ async def test_a_transaction_that_was_prepared_and_forgotten_is_told(well, monke
     assert await found_in(well) == {}
 
 
-async def test_a_transaction_that_stays_open_is_told(well, monkeypatch):
+async def test_a_transaction_that_stays_open_is_reported(well, monkeypatch):
     connection = await asyncpg.connect(well.url)
     async with connection.transaction():
         await connection.execute("select 1")
@@ -99,7 +99,7 @@ async def test_a_transaction_that_stays_open_is_told(well, monkeypatch):
     assert await found_in(well) == {}
 
 
-async def test_a_slot_whose_reader_does_not_come_back_is_told_and_the_remedy_ends_it(well, monkeypatch):
+async def test_a_slot_whose_reader_does_not_come_back_is_reported_and_the_remedy_ends_it(well, monkeypatch):
     connection = await asyncpg.connect(well.url)
     await connection.execute("select pg_create_physical_replication_slot('forgotten', true)")
     try:
@@ -108,7 +108,7 @@ async def test_a_slot_whose_reader_does_not_come_back_is_told_and_the_remedy_end
         assert "slot_idle" not in await found_in(well), "not while it keeps little"
         monkeypatch.setattr(doctor, "RETAINED_BYTES_MAX", 100_000)
         [idle] = [one for one in await findings_of(well) if one.code == "slot_idle"]
-        assert "forgotten" in idle.says
+        assert "forgotten" in idle.message
         await connection.execute(idle.remedy.partition("drop the slot: ")[2])
         assert await found_in(well) == {}
     finally:
@@ -118,7 +118,7 @@ async def test_a_slot_whose_reader_does_not_come_back_is_told_and_the_remedy_end
         await connection.close()
 
 
-async def test_connections_that_run_out_are_told(well):
+async def test_connections_that_run_out_are_reported(well):
     held = [await asyncpg.connect(well.url) for _ in range(round(CONNECTIONS * doctor.CONNECTIONS_SHARE_MAX))]
     try:
         found = await found_in(well)

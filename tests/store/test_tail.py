@@ -99,7 +99,9 @@ class TestOnce:
             assert await readers.look() == (1, 1)
         assert await readers.look() == (2, 2)
 
-    async def test_ends_beside_a_transaction_that_stays_open_in_another_database(self, own_database, readers, postgres):
+    async def test_ends_next_to_a_transaction_that_stays_open_in_another_database(
+        self, own_database, readers, postgres
+    ):
         elsewhere = await asyncpg.connect(postgres.url())
         try:
             await elsewhere.execute("begin")
@@ -122,14 +124,14 @@ class TestOnce:
         await end(own_database, 3)
         assert await readers.look() == (3, 3)
         await end(own_database, 2)
-        await history.make_partitions(own_database, 1)
+        await history.create_partitions(own_database, 1)
 
         assert await readers.look() == (2, 2)
 
     async def test_an_end_of_a_day_long_gone(self, own_database, readers, clock):
-        await history.make_partitions(own_database, 2)
+        await history.create_partitions(own_database, 2)
         await clock.advance(timedelta(days=30))
-        await history.make_partitions(own_database, 2)
+        await history.create_partitions(own_database, 2)
         await end(own_database, 2)
 
         assert await readers.look() == (2, 2)
@@ -146,9 +148,9 @@ class TestOnce:
 
 
 class TestUnderLoad:
-    async def test_what_is_told_and_counted_equals_history(self, own_database, readers):
+    async def test_what_is_reported_and_counted_equals_history(self, own_database, readers):
         """Connections of different speed, several partitions, rollbacks, vacuum, and one transaction as long as all of it."""
-        await history.make_partitions(own_database, 3)
+        await history.create_partitions(own_database, 3)
         told: Counter[UUID] = Counter()
         counted = 0
 
@@ -210,7 +212,7 @@ class TestFallingBehind:
         assert sum(ended.runs for look in counted for ended in look) == 12
 
     @pytest.mark.parametrize("limit", ["SCAN_MAX", "ROWS_MAX"])
-    async def test_more_ends_than_are_told_at_once_are_a_gap_and_then_it_goes_on(
+    async def test_more_ends_than_are_reported_at_once_are_a_gap_and_then_it_goes_on(
         self, own_database, readers, monkeypatch, limit
     ):
         monkeypatch.setattr(stream, limit, 3)
@@ -282,7 +284,7 @@ class TestCrash:
         with embedded.start(tmp_path / "data", durable=True, settings={"wal_writer_delay": "10s"}) as server:
             yield server
 
-    async def test_who_took_its_place_behind_such_ids_misses_nothing(self, server):
+    async def test_who_lasted_its_place_behind_such_ids_misses_nothing(self, server):
         async with Database(server.url) as database:
             await migrate(database)
             await end(database)
@@ -394,7 +396,7 @@ async def all_counted(tail):
 class TestCost:
     async def test_a_look_reads_what_is_new_and_not_what_is_stored(self, own_database, readers):
         """On a plan that was made while history was small, and beside a transaction that was open during the last look."""
-        await history.make_partitions(own_database, 3)
+        await history.create_partitions(own_database, 3)
         async with own_database.transaction() as slow:
             await end(slow)
             await readers.look()

@@ -78,16 +78,16 @@ async def watcher(database):
 
 @pytest.mark.parametrize("way", LOCKING)
 async def test_story_15_who_is_frozen_in_a_transaction_lets_its_locks_go(database, watcher, impatient, way):
-    holding = asyncio.Event()
+    blocker = asyncio.Event()
 
     async def story(connection):
         await connection.fetch(LOCK)
-        holding.set()
+        blocker.set()
         await asyncio.Event().wait()
 
     frozen = asyncio.create_task(way(database, story))
     async with asyncio.timeout(10):
-        await holding.wait()
+        await blocker.wait()
         await watcher.fetch(LOCK)  # Which waits for it.
 
     assert not frozen.done(), "it knows of nothing"
@@ -96,7 +96,7 @@ async def test_story_15_who_is_frozen_in_a_transaction_lets_its_locks_go(databas
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_when_it_goes_on_it_is_told_that_nothing_is_known_and_may_ask_again(database, impatient, way):
+async def test_when_it_goes_on_it_is_reported_that_nothing_is_known_and_may_ask_again(database, impatient, way):
     with pytest.raises(Unavailable):
         await way(database, frozen_after(database.url, "select 1"))
 

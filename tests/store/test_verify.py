@@ -158,8 +158,8 @@ MISCOUNTED = "run whose count of jobs before it is wrong"
         ("delete from duly.blocked", ["follower that waits no more"]),
     ],
 )
-async def test_a_run_that_follows_others_is_found(database, damage, found):
-    await a_ready_run(database, after=[await a_waiting_run(database)])
+async def test_a_run_that_depends_on_others_is_found(database, damage, found):
+    await a_ready_run(database, depends_on=[await a_waiting_run(database)])
     assert await verify(database) == []
     await database.execute("delete from duly.dependency_checks")
     assert await verify(database) == []

@@ -30,8 +30,8 @@ async def fetched(database, *calls):
         for query, *args in calls:
             await connection.fetch(query, *args)
         await connection.execute("set constraints all immediate")
-        after = dict(await connection.fetch(COUNTERS, GROWING))
-    return sum(after.values()) - sum(before.values())
+        depends_on = dict(await connection.fetch(COUNTERS, GROWING))
+    return sum(depends_on.values()) - sum(before.values())
 
 
 def finishing(worker_id, runs):
@@ -66,11 +66,11 @@ async def test_a_settle_reads_the_nodes_it_ends_and_those_behind_them(database, 
     assert await fetched(database, finishing(worker_id, held)) < 20 * WIDTH
 
 
-async def test_what_others_have_noted_is_not_looked_at(database, one, monkeypatch):
+async def test_what_others_have_recorded_is_not_looked_at(database, one, monkeypatch):
     """A row that was noted and seen to is there until it is vacuumed; here it stands for good, so that it can be counted."""
     _, worker_id, held = one
     await database.execute(
-        "insert into duly.ended_nodes (workflow_id, node, run_id, became, is_first, noted_in)"
+        "insert into duly.ended_nodes (workflow_id, node, run_id, became, is_first, recorded_in)"
         " select gen_random_uuid(), 'a', gen_random_uuid(), 'succeeded', false, '3' from generate_series(1, 1000)"
     )
     monkeypatch.setitem(globals(), "GROWING", ["ended_nodes"])
@@ -104,7 +104,7 @@ async def test_what_is_read_of_one_reads_one(database, one):
     assert await fetched(database, (workflows.SQL["edges"], 1, workflow_id)) < 6 * WIDTH
     ends = UUID(int=(1 << 128) - 1), UUID(int=0)
     assert await fetched(database, (lists.SQL["workflows"], 1, *ends, *[None] * 7, 3, 10)) < 12
-    assert await fetched(database, (workflows.SQL["run_errand"],)) < 5
+    assert await fetched(database, (workflows.SQL["run_workflow_task"],)) < 5
 
 
 async def test_the_runs_of_one_are_found_by_its_nodes(database, one):

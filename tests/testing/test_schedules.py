@@ -103,7 +103,7 @@ async def test_what_was_missed_may_be_let_go(app, env):
 
 
 @pytest.mark.parametrize(("overlap", "fired"), [("skip", [0, 3]), ("queue", [0, 1, 2, 3]), ("buffer_one", [0, 2, 3])])
-async def test_what_overlaps_follows_the_policy(app, env, overlap, fired):
+async def test_what_overlaps_depends_on_the_policy(app, env, overlap, fired):
     @app.handler
     def slow(run: Run) -> None:
         if run.scheduled_at == START and run.attempt == 1:

@@ -37,7 +37,7 @@ async def test_a_workflow_runs_in_order_and_hands_results_on(app):
     wf = Workflow("nightly")
     first = wf.add("extract", app["extract"], day=3)
     second = wf.add("load", app["load"], rows=first.result["rows"], factor=10)
-    wf.add("report", app["report"], after=[second])
+    wf.add("report", app["report"], depends_on=[second])
 
     async with environment(app) as env:
         handle = await wf.submit()
@@ -69,9 +69,9 @@ async def test_a_map_has_one_run_for_each_item_and_their_results_in_order(app):
 async def test_what_waits_for_a_failure_runs_and_what_waits_for_success_is_skipped(app):
     wf = Workflow("careful")
     broken = wf.add("broken", app["fail"])
-    wf.add("never", app["double"], x=1, after=[broken])
-    wf.add("alarm", app["double"], x=2, after=[broken.failed])
-    wf.add("tidy", app["double"], x=3, after=[broken.ended])
+    wf.add("never", app["double"], x=1, depends_on=[broken])
+    wf.add("alarm", app["double"], x=2, depends_on=[broken.failed])
+    wf.add("tidy", app["double"], x=3, depends_on=[broken.ended])
 
     async with environment(app) as env:
         handle = await wf.submit()
@@ -114,7 +114,7 @@ async def test_a_node_that_has_nothing_to_add_adds_nothing(app):
         return Workflow("more").add_to_sync(run)
 
     wf = Workflow("dynamic")
-    wf.add("report", app["report"], after=[wf.add("plan", plan), wf.add("sync", plan_sync)])
+    wf.add("report", app["report"], depends_on=[wf.add("plan", plan), wf.add("sync", plan_sync)])
 
     async with environment(app) as env:
         handle = await wf.submit()
@@ -124,7 +124,7 @@ async def test_a_node_that_has_nothing_to_add_adds_nothing(app):
         assert [fire.handler for fire in env.fires][-1] == "report"
 
 
-async def test_a_running_node_adds_nodes_and_what_follows_waits_for_them(app):
+async def test_a_running_node_adds_nodes_and_what_depends_on_waits_for_them(app):
     @app.handler
     async def plan(run: Run) -> int:
         more = Workflow("more")
@@ -134,7 +134,7 @@ async def test_a_running_node_adds_nodes_and_what_follows_waits_for_them(app):
 
     wf = Workflow("dynamic")
     planned = wf.add("plan", plan)
-    wf.add("report", app["report"], after=[planned])
+    wf.add("report", app["report"], depends_on=[planned])
 
     async with environment(app) as env:
         handle = await wf.submit()
@@ -158,7 +158,7 @@ async def test_whoever_refers_to_a_result_that_is_too_large_fails_and_is_not_tri
     wf = Workflow("nightly")
     first = wf.add("large", large)
     wf.add("take", take, event=first.result)
-    wf.add("report", app["report"], after=[first])
+    wf.add("report", app["report"], depends_on=[first])
 
     async with environment(app) as env:
         handle = await wf.submit()
@@ -190,7 +190,7 @@ async def test_a_failed_workflow_says_which_node_and_goes_on_from_it(app):
 
     wf = Workflow("nightly")
     first = wf.add("extract", app["extract"], day=1)
-    wf.add("flaky", flaky, after=[first])
+    wf.add("flaky", flaky, depends_on=[first])
 
     async with environment(app) as env:
         handle = await wf.submit()

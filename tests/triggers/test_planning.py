@@ -252,7 +252,7 @@ def test_the_due_moment_lies_in_the_window(seed: int):
         assert schedule.due_at(fire, "job") == fire.scheduled_at + timedelta(seconds=hashed * window >> 64)
 
 
-def test_what_a_calendar_took_is_recorded_with_the_fire_after_it():
+def test_what_a_calendar_lasted_is_recorded_with_the_fire_after_it():
     schedule = a_schedule(cron("0 9 * * *"), calendars=[{"name": "weekend"}])
     friday, monday = datetime(2026, 6, 19, 9, tzinfo=UTC), datetime(2026, 6, 22, 9, tzinfo=UTC)
     assert on_time(schedule, friday) == FirePlan(friday, 0, (), None, 0, monday, 0)
@@ -267,7 +267,7 @@ def test_what_was_deferred_was_not_skipped():
     assert on_time(schedule, monday) == FirePlan(monday, 0, (), None, 0, monday + 9 * HOUR, 0)
 
 
-def test_of_what_was_blocked_for_ever_400_days_are_told():
+def test_of_what_was_blocked_for_ever_400_days_are_reported():
     schedule = a_schedule(cron("0 12 * * *"))
     first = read_calendar({"name": "f", "windows": [{"start": "2026-06-15T00:00:00Z", "end": "2036-01-01T00:00:00Z"}]})
     begun = msgspec.structs.replace(schedule, uses=(Use(first, "include"),))
@@ -535,7 +535,7 @@ def test_what_is_stored_loads_to_the_same_schedule(trigger: dict[str, Any]):
     assert stored_shape(stored, loaded) == stored
 
 
-def test_what_was_asked_is_kept_only_where_it_differs():
+def test_what_was_requested_is_kept_only_where_it_differs():
     plain: dict[str, Any] = {"trigger": cron("0 2 * * *"), "max_runs": 3}
     assert stored_shape(plain, a_schedule(**plain)) == plain
     words = {"type": "text", "text": "every day at 2am"}

@@ -266,7 +266,7 @@ def test_a_note_says_what_a_reader_would_miss(trigger: dict[str, Any], after: st
     assert [fire["note"] for fire in shown["next"]] == notes
 
 
-def test_a_deferred_fire_is_noted():
+def test_a_deferred_fire_is_recorded():
     shown = preview(
         cron("0 9 * * *"), datetime(2026, 12, 24, 12, tzinfo=UTC), 1, calendars=[{"name": "uk", "on_hit": "defer"}]
     )

@@ -29,10 +29,10 @@ def cron(expr, tz=CHANGING):
     return {"type": "cron", "expr": expr, "tz": tz}
 
 
-def moved(trigger, pending_at, old=ONE_AHEAD, new=TWO_AHEAD, made_at=LONG_AGO, **more):
+def moved(trigger, pending_at, old=ONE_AHEAD, new=TWO_AHEAD, created_at=LONG_AGO, **more):
     was, becomes = compiled(old, trigger, **more), compiled(new, trigger, **more)
     assert was.next_after(pending_at - timedelta(seconds=1)).scheduled_at == pending_at
-    return pending_after_change(was, becomes, pending_at, made_at)
+    return pending_after_change(was, becomes, pending_at, created_at)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_what_was_moved_by_a_jump_that_does_not_come_is_back_at_its_time():
 
 
 def test_what_lies_before_the_job_was_made_never_existed():
-    assert moved(cron("0 12 * * *"), at(11), made_at=at(10, 30)) == at(10, day=3)
+    assert moved(cron("0 12 * * *"), at(11), created_at=at(10, 30)) == at(10, day=3)
 
 
-def test_the_members_of_any_are_told_apart():
+def test_the_members_of_any_are_reported_apart():
     trigger = {"type": "any", "of": [cron("0 12 * * *"), cron("30 12 * * *", QUIET)]}
 
     assert moved(trigger, at(11, 30), new=BEHIND) == at(11, 30), "the other zone's is not passed over"
@@ -80,7 +80,7 @@ def test_elapsed_time_one_shots_and_bounds_do_not_depend_on_clocks():
     every = {"type": "interval", "every": "PT90M", "anchor": "2026-11-02T00:00:00Z"}
     assert moved(every, at(10, 30)) == at(10, 30)
     once = {"type": "at", "at": "2026-11-02T10:30:00Z", "tz": CHANGING}
-    assert moved(once, at(10, 30), made_at=at(10, 31)) == at(10, 30)
+    assert moved(once, at(10, 30), created_at=at(10, 31)) == at(10, 30)
     assert moved(cron("0 12 * * *"), at(11), new=BEHIND, end="2026-11-02T12:00:00Z") is None
 
 

@@ -6,13 +6,13 @@ import pytest
 from duly.domain.targets.spec import FunctionTarget
 from duly.wire.jobs.jobs import NewJob
 from duly.wire.schema.reading import BODY_DEPTH_MAX, Malformed, Misshapen, merge_patch, read_body, read_query
-from duly.wire.schema.shapes import Asked
+from duly.wire.schema.shapes import RequestModel
 from duly.wire.workflows import NewWorkflow
 
 TARGET = '"target": {"type": "function", "handler": "app:mail"}'
 
 
-class Query(Asked, frozen=True):
+class Query(RequestModel, frozen=True):
     """A query of a test."""
 
     page_size: int = 50
@@ -70,7 +70,7 @@ def test_a_misspelt_field_inside_is_named_with_its_place():
         ),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_value_and_what_does(field, message):
+def test_what_does_not_fit_is_reported_with_its_value_and_what_does(field, message):
     body = f"{{{field}}}" if "target" in field else f"{{{TARGET}, {field}}}"
 
     assert wrong(body)[1] == message
@@ -91,13 +91,13 @@ def test_what_may_be_a_secret_is_not_repeated(name):
 @pytest.mark.parametrize(
     ("part", "pointer", "message"),
     [
-        ({"after": [{"node": "a", "on": "bogus"}]}, "/after/0/on", "'bogus' is unknown; give one of always,"),
+        ({"depends_on": [{"node": "a", "on": "bogus"}]}, "/depends_on/0/on", "'bogus' is unknown; give one of always,"),
         ({"prio": 1}, "/prio", "is not a field here; did you mean priority?"),
         ({"priority": 99}, "/priority", "99 is invalid"),
         ({"target": {"type": "command"}}, "/target/argv", "is missing"),
     ],
 )
-def test_what_is_wrong_with_a_node_is_told_with_its_name(bad, part, pointer, message):
+def test_what_is_wrong_with_a_node_is_reported_with_its_name(bad, part, pointer, message):
     good = {"target": {"type": "function", "handler": "app:mail"}}
     nodes = {f"n/{number}": {**good, **(part if number >= bad else {})} for number in range(900)}
 
@@ -109,7 +109,7 @@ def test_what_is_wrong_with_a_node_is_told_with_its_name(bad, part, pointer, mes
     assert error.message.startswith(message)
 
 
-def test_a_name_that_does_not_do_is_told_as_one():
+def test_a_name_that_does_not_do_is_reported_as_one():
     good = {"target": {"type": "function", "handler": "app:mail"}}
 
     with pytest.raises(Misshapen, match="/nodes/: the name is invalid: expected `str` of length >= 1"):
@@ -231,6 +231,6 @@ def test_a_merge_patch_does_what_rfc_7396_shows(value, patch, result):
     assert merge_patch(value, patch) == result
 
 
-def test_every_shape_that_is_asked_for_refuses_what_it_does_not_know():
-    for shape in Asked.__subclasses__():
+def test_every_shape_that_is_requested_for_refuses_what_it_does_not_know():
+    for shape in RequestModel.__subclasses__():
         assert shape.__struct_config__.forbid_unknown_fields, shape

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from duly.domain.tenancy.audit import Actor
-from duly.wire.schema.shapes import Told
+from duly.wire.schema.shapes import ResponseModel
 
 
 class Named(msgspec.Struct):
@@ -13,7 +13,7 @@ class Named(msgspec.Struct):
     name: str
 
 
-class Shown(Told, frozen=True):
+class Shown(ResponseModel, frozen=True):
     """A response with a field that an older server does not send."""
 
     name: str

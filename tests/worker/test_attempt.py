@@ -130,7 +130,7 @@ async def test_a_cancelled_run_that_fails_for_another_reason_has_failed():
     assert isinstance(await outcomes_of(ValueError("broken"), context), Failed)
 
 
-async def test_an_interruption_that_nobody_asked_for_may_be_tried_again():
+async def test_an_interruption_that_nobody_requested_for_may_be_tried_again():
     begun = asyncio.Event()
 
     async def work() -> None:

@@ -102,7 +102,7 @@ async def test_an_async_handler_is_cancelled_where_it_waits(url, store):
     assert await cancel_run(store, run_id) == CancelAnswer.TOO_LATE
 
 
-async def test_a_thread_is_told_and_ends_when_it_looks(url, store):
+async def test_a_thread_is_reported_and_ends_when_it_looks(url, store):
     started = threading.Event()
 
     def work(run: RunContext) -> None:

@@ -25,36 +25,36 @@ counts = st.integers(0, 10_000)
 
 
 @given(st.integers(1, 1_000), st.floats(0, 1e6), counts, counts, counts)
-def test_the_room_is_never_negative_and_never_beyond_one_batch(slots, rate, free, waiting, held_ahead):
+def test_the_room_is_never_negative_and_never_beyond_one_batch(slots, rate, free, waiting, leased_ahead):
     room = Room(slots, rate=rate)
-    assert 0 <= room.left(free=min(free, slots), waiting=waiting, held_ahead=held_ahead) <= CLAIM_MAX
+    assert 0 <= room.left(free=min(free, slots), waiting=waiting, leased_ahead=leased_ahead) <= CLAIM_MAX
 
 
 def test_nothing_is_claimed_ahead_while_runs_wait_for_a_slot():
     room = Room(10)
-    assert room.left(free=10, waiting=0, held_ahead=0) == 20
-    assert room.left(free=0, waiting=1, held_ahead=0) == 0
+    assert room.left(free=10, waiting=0, leased_ahead=0) == 20
+    assert room.left(free=0, waiting=1, leased_ahead=0) == 0
 
 
 def test_what_will_finish_within_a_quarter_of_a_second_is_claimed_beforehand():
     room = Room(10)
     room.observe(finished=400, seconds=1.0)
-    assert room.left(free=0, waiting=50, held_ahead=0) == 50
-    assert room.left(free=0, waiting=60, held_ahead=0) == 0  # Not worth asking for: more are coming.
+    assert room.left(free=0, waiting=50, leased_ahead=0) == 50
+    assert room.left(free=0, waiting=60, leased_ahead=0) == 0  # Not worth asking for: more are coming.
 
 
 def test_the_budget_ahead_is_learnt():
     room = Room(10)
     for _ in range(20):
         room.grow()
-    assert room.left(free=0, waiting=0, held_ahead=0) == 10 * AHEAD_PER_SLOT_MAX
+    assert room.left(free=0, waiting=0, leased_ahead=0) == 10 * AHEAD_PER_SLOT_MAX
     room.shrink()
-    assert room.left(free=0, waiting=0, held_ahead=0) == 0
+    assert room.left(free=0, waiting=0, leased_ahead=0) == 0
     room.grow()
-    assert room.left(free=0, waiting=0, held_ahead=0) == 2
+    assert room.left(free=0, waiting=0, leased_ahead=0) == 2
 
 
-def test_the_rate_follows_what_happens():
+def test_the_rate_depends_on_what_happens():
     room = Room(10)
     for _ in range(50):
         room.observe(finished=100, seconds=0.1)
@@ -236,7 +236,7 @@ async def test_a_run_whose_handler_nobody_knows_stays_ready_and_is_named(url, st
     async with working(url, registry_of(known)):
         unknown = await submitted(store, "unknown")
         assert await ended(store, await submitted(store, "known")) == "succeeded"
-        [named] = await ready.unknown_handlers(store)
+        [named] = await ready.unroutable(store)
         assert (named["handler"], named["runs"]) == ("unknown", 1)
         assert await store.fetchval("select attempt from duly.ready where run_id = $1", unknown) == 0
 
@@ -247,7 +247,7 @@ async def test_a_run_whose_handler_nobody_knows_stays_ready_and_is_named(url, st
 
 
 async def _nothing_unknown(store):
-    return not await ready.unknown_handlers(store)
+    return not await ready.unroutable(store)
 
 
 async def test_a_worker_takes_only_from_its_queues(url, store):

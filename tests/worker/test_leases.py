@@ -172,7 +172,7 @@ async def test_after_a_failover_that_led_to_a_standby_for_a_moment_work_goes_on(
     async def work() -> None: ...
 
     def is_refused() -> bool:
-        told = [record.__dict__["fields"] for record in caplog.records if record.getMessage() != "beat_failed"]
+        told = [record.__dict__["fields"] for record in caplog.records if record.getMessage() != "heartbeat_failed"]
         return any("read-only transaction" in str(fields) for fields in told)
 
     with psycopg.connect(url, autocommit=True) as admin:
@@ -233,7 +233,7 @@ async def test_a_thread_that_outlives_its_lease_is_refused_and_takes_no_slot_fro
     assert await attempts_of(store, run_id) == [(1, "fenced"), (1, "lost"), (2, "succeeded")]
 
 
-async def test_a_thread_that_ends_before_anyone_took_over_is_still_believed(url, store, monkeypatch):
+async def test_a_thread_that_ends_before_anyone_lasted_over_is_still_believed(url, store, monkeypatch):
     monkeypatch.setattr(engine, "LAST_WORDS_SECONDS", 0.2)
     started, release = threading.Event(), threading.Event()
 
@@ -396,7 +396,7 @@ async def test_what_hangs_on_us_is_found_behind_all_that_we_hold(url, store, mon
     async def work() -> None: ...
 
     monkeypatch.setattr(claiming, "claim", unlucky_claim)
-    monkeypatch.setattr(claiming, "BELT_BATCH", 2)
+    monkeypatch.setattr(claiming, "UNKNOWN_LEASES_BATCH", 2)
     async with working(url, registry_of(hold, work)) as worker:
         known = [await submitted(store, "hold") for _ in range(4)]
         await until(lambda: worker.health.running == 4)
@@ -435,7 +435,7 @@ async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, mon
     _held_by = leased.held_by
     monkeypatch.setattr(leased, "held_by", held_by)
     monkeypatch.setattr(claiming, "claim", slow_claim)
-    monkeypatch.setattr(claiming, "BELT_IN_DOUBT_SECONDS", 0.01)
+    monkeypatch.setattr(claiming, "UNKNOWN_LEASES_IN_DOUBT_SECONDS", 0.01)
     async with working(url, registry_of(work)) as worker:
         run_id = await submitted(store, "work")
         assert await ended(store, run_id) == "succeeded"
@@ -568,7 +568,7 @@ async def _has_fenced(store, run_id):
     return (1, "fenced") in await attempts_of(store, run_id)
 
 
-async def test_a_worker_told_to_stop_ends_and_leaves_nothing_behind(url, store, tmp_path):
+async def test_a_worker_reported_to_stop_ends_and_leaves_nothing_behind(url, store, tmp_path):
     async with a_worker_process(url) as process:
         run_id = await submitted(store, "nap", payload={"mark": str(tmp_path / "mark"), "seconds": 0.3})
         await until((tmp_path / "mark").exists)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from duly.clock import Rng, moment_of
-from duly.domain.runs.outcome import Awaited, Failed, Outcome, Parked, Succeeded
+from duly.domain.runs.outcome import Awaited, Failed, Outcome, Succeeded, WaitForDestination
 from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves import settle as move
@@ -46,7 +46,7 @@ async def emptied(
 @pytest.mark.parametrize(
     ("error", "asked"), [(Unavailable("gone for a moment"), 2), (RuntimeError("a fault of our own"), 1)], ids=repr
 )
-async def test_lines_are_asked_for_again_and_no_outcome_is_lost_to_them(store, worker_id, error, asked):
+async def test_lines_are_requested_for_again_and_no_outcome_is_lost_to_them(store, worker_id, error, asked):
     [run] = await leased_runs(store, worker_id, 1)
     states: list[str] = []
 
@@ -247,7 +247,7 @@ async def test_a_deferral_that_cannot_be_written_holds_up_nothing_and_its_run_ha
     parked, endless, awaited, finished = await leased_runs(store, worker_id, 4)
     now = moment_of(store.clock.now())
     batch: list[Settled | Deferred] = [
-        Deferred(parked, None, Parked("https://hooks.example")),
+        Deferred(parked, None, WaitForDestination("https://hooks.example")),
         Deferred(endless, now, Awaited(1e20)),
         Deferred(awaited, now, Awaited(60)),
         ended(store, finished),

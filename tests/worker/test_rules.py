@@ -20,7 +20,7 @@ class OutOfStock(LookupError):
 
 
 def bury(error: str) -> Retry:
-    return Retry(max_attempts=5, base_seconds=0.001, rules=(Rule("bury", error=error),))
+    return Retry(max_attempts=5, base_seconds=0.001, rules=(Rule("dead", error=error),))
 
 
 async def test_an_error_is_known_by_its_class_and_those_above_it_on_the_loop_and_in_threads(url, store):

@@ -515,7 +515,7 @@ async def test_what_is_being_handed_back_is_not_forgotten_by_a_worker_that_stops
 
 
 async def test_a_hand_back_that_fails_in_an_unknown_way_is_made_up_for(url, store, monkeypatch):
-    monkeypatch.setattr(claim, "BELT_IN_DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(claim, "UNKNOWN_LEASES_IN_DOUBT_SECONDS", 0.2)
     failed: list[int] = []
     free = threading.Event()
 
@@ -543,7 +543,7 @@ async def test_a_hand_back_that_fails_in_an_unknown_way_is_made_up_for(url, stor
 
 
 @pytest.mark.parametrize("handler", ["in_thread", "stubborn"])
-async def test_who_can_end_the_process_is_told_of_a_handler_that_nobody_can_stop(url, store, handler):
+async def test_who_can_end_the_process_is_reported_of_a_handler_that_nobody_can_stop(url, store, handler):
     started, free, told = threading.Event(), threading.Event(), []
 
     def in_thread() -> None:
@@ -580,7 +580,7 @@ async def test_who_can_end_the_process_is_told_of_a_handler_that_nobody_can_stop
         free.set()
 
 
-async def test_who_can_end_the_process_is_not_told_when_all_have_ended(url, store):
+async def test_who_can_end_the_process_is_not_reported_when_all_have_ended(url, store):
     def quick() -> None: ...
 
     told: list[int] = []

@@ -104,7 +104,7 @@ def test_drain_leaves_nobody_behind():
     assert slots.waiting == 0
 
 
-def test_how_long_a_line_has_waited_is_told_by_the_one_next_in_line():
+def test_how_long_a_line_has_waited_is_reported_by_the_one_next_in_line():
     slots = a_line(due(5), due(3))
     slots.queue(Kind.THREAD, due(4), NOON.timestamp())
     assert slots.waits_since(Pool.LOOP) == (NOON + timedelta(seconds=3)).timestamp()

@@ -168,12 +168,12 @@ async def test_a_claim_that_is_answered_after_the_worker_stood_still_is_handed_b
         if claimed and not stalled:
             stalled.append(claimed[0].run_id)
             await hand_back(database, worker_id, claimed)
-            lifeline._heed({"kept": []})
+            worker_lease._heed({"kept": []})
         return claimed
 
     monkeypatch.setattr(claiming, "claim", claim)
     async with working(url, registry_of(work)) as worker:
-        lifeline: Any = worker._lifeline
+        worker_lease: Any = worker._worker_lease
         run_id = await submitted(store, "work")
         assert await ended(store, run_id) == "succeeded"
 
@@ -234,7 +234,7 @@ class TestStall:
         stall.resume(110.0, START)
         return stall
 
-    def test_an_engine_that_turns_is_not_reported(self, stall, marks):
+    def test_an_engine_that_reservations_is_not_reported(self, stall, marks):
         assert stall.look(103.0) is None
         assert not marks.is_stalled
 
@@ -243,8 +243,8 @@ class TestStall:
 
         assert kept == {104.0: None, 107.0: None, 110.0: None}
         assert marks.is_stalled
-        assert not stall.wants_beat(110.0)
-        assert stall.wants_beat(110.1)
+        assert not stall.wants_heartbeat(110.0)
+        assert stall.wants_heartbeat(110.1)
 
     def test_all_that_is_not_marked_is_handed_back_then(self, stall, marks):
         stall.look(104.0)
@@ -264,14 +264,14 @@ class TestStall:
         stall.look(104.0)
 
         assert stall.look(120.0).kept is None
-        assert not stall.wants_beat(120.0)
+        assert not stall.wants_heartbeat(120.0)
 
-    def test_when_it_turns_again_starts_are_allowed_again(self, stall, marks):
+    def test_when_it_reservations_again_starts_are_allowed_again(self, stall, marks):
         stall.look(104.0)
         stall.reported(stall.look(111.0), START, 0)
         marks.turn(112.0)
 
-        assert stall.wants_beat(112.0)
+        assert stall.wants_heartbeat(112.0)
         assert stall.look(112.0) is None
         assert stall.kept == [(self.RUN, 7)]
         stall.resume(122.0, START)

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from duly.domain.limits.pause import EVERYTHING, Holds
+from duly.domain.limits.pause import EVERYTHING, Pauses
 from duly.store.boxes import runs
 from duly.store.boxes.runs import News
 from duly.store.connection.database import Unavailable
 from duly.worker.watch import FRESH_SECONDS, HEAR_SECONDS, Watch
 from tests.builders import RNG
 
-HELD = Holds([EVERYTHING])
+HELD = Pauses([EVERYTHING])
 
 
 class Hours:
@@ -59,7 +59,7 @@ def answers(monkeypatch):
     return waiting
 
 
-async def test_news_is_fresh_for_a_while_from_when_it_was_asked_for(watch, clock, answers):
+async def test_news_is_fresh_for_a_while_from_when_it_was_requested_for(watch, clock, answers):
     assert not watch.is_fresh
     answer = asyncio.get_running_loop().create_future()
     answers += [answer]
@@ -70,7 +70,7 @@ async def test_news_is_fresh_for_a_while_from_when_it_was_asked_for(watch, clock
     await looking
 
     assert watch.is_fresh
-    assert watch.holds == HELD
+    assert watch.pauses == HELD
     clock.at += 0.001
     assert not watch.is_fresh
 
@@ -82,10 +82,10 @@ async def test_of_two_looks_the_one_that_was_sent_later_counts(watch, clock, ans
     await asyncio.sleep(0)
     clock.at += 0.1
     await watch.look()
-    first.set_result(Holds())
+    first.set_result(Pauses())
     await looking
 
-    assert watch.holds == HELD
+    assert watch.pauses == HELD
 
 
 async def test_who_catches_up_makes_somebody_look_and_waits_for_it(watch, clock, answers):
@@ -100,7 +100,7 @@ async def test_who_catches_up_makes_somebody_look_and_waits_for_it(watch, clock,
     await looking
 
     assert watch.is_fresh
-    assert watch.holds == HELD
+    assert watch.pauses == HELD
 
 
 async def test_a_silent_database_is_waited_for_once(watch, clock, answers):
@@ -109,7 +109,7 @@ async def test_a_silent_database_is_waited_for_once(watch, clock, answers):
     assert clock.at - began == pytest.approx(HEAR_SECONDS)
     assert watch.is_fresh, "what we know must do"
 
-    answers += [Holds()]
+    answers += [Pauses()]
     await watch.look()
     clock.at += FRESH_SECONDS + 0.1
     assert not watch.is_fresh, "it speaks again"
@@ -129,7 +129,7 @@ async def test_an_answer_that_lay_there_while_we_were_frozen_is_not_news(watch, 
     looking = asyncio.create_task(watch.look())
     await asyncio.sleep(0)
     clock.at += 5
-    answer.set_result(Holds())
+    answer.set_result(Pauses())
     await looking
 
     assert not watch.is_fresh

@@ -14,7 +14,7 @@ import msgspec
 from duly.clock import Clock
 from duly.domain.diagnosis.loops import AGE_SECONDS_MAX, NAMES, overdue
 from duly.domain.errors import DulyError
-from duly.domain.limits.pause import Hold
+from duly.domain.limits.pause import Pause
 from duly.store.connection.database import Database
 from duly.store.reads import maintenance_tasks
 from duly.store.reads.overview import Backlog, backlog
@@ -25,7 +25,7 @@ LAG_SECONDS_MAX = 5.0
 # A stopped loop is reported within 5 s, so each limit leaves a second for the look.
 STEP_AGE_SECONDS_MAX = 4.0
 REAPER_AGE_SECONDS_MAX = 4.0
-_HOLDS_TOLD_MAX = 20
+_PAUSES_SHOWN_MAX = 20
 
 
 class SchedulerStatus(Protocol):
@@ -84,7 +84,7 @@ class Readiness(msgspec.Struct, frozen=True):
 async def readiness(vitals: Vitals) -> Readiness:
     """Run all checks once."""
     seen: Backlog | None = None
-    held: list[Hold] = []
+    held: list[Pause] = []
     rounds = None if vitals.rounds is None else vitals.rounds(vitals.clock.monotonic())
     try:
         seen, held = await backlog(vitals.database), await pauses.standing(vitals.database)
@@ -153,7 +153,7 @@ def _rounds(ages: Mapping[str, float]) -> Check:
     return Check("round_age_seconds", not late, oldest, AGE_SECONDS_MAX, says)
 
 
-def _shared_checks(vitals: Vitals, seen: Backlog, standing: list[Hold]) -> list[Check]:
+def _shared_checks(vitals: Vitals, seen: Backlog, standing: list[Pause]) -> list[Check]:
     here = "" if vitals.scheduler is None else f", {vitals.scheduler.shards} of them here"
     held = f"{seen.shards} of {SHARDS} shards are held by live schedulers{here}"
     expected = vitals.workers_expected
@@ -161,17 +161,17 @@ def _shared_checks(vitals: Vitals, seen: Backlog, standing: list[Hold]) -> list[
     living = f"{seen.workers} {'worker is' if seen.workers == 1 else 'workers are'} alive; {own}"
     return [
         Check("shards_held", seen.shards == SHARDS, seen.shards, SHARDS, held),
-        Check("holds", True, len(standing), None, _paused(standing)),
+        Check("pauses", True, len(standing), None, _paused(standing)),
         Check("workers", seen.workers >= vitals.workers_expected, seen.workers, vitals.workers_expected, living),
     ]
 
 
-def _paused(standing: list[Hold]) -> str:
+def _paused(standing: list[Pause]) -> str:
     """Return the pauses: waiting is intended there, so they never make us unready."""
     if not standing:
         return "nothing is paused"
-    more = f" and {len(standing) - _HOLDS_TOLD_MAX} more" if len(standing) > _HOLDS_TOLD_MAX else ""
-    return f"paused until resumed: {', '.join(str(hold.scope) for hold in standing[:_HOLDS_TOLD_MAX])}{more}"
+    more = f" and {len(standing) - _PAUSES_SHOWN_MAX} more" if len(standing) > _PAUSES_SHOWN_MAX else ""
+    return f"paused until resumed: {', '.join(str(pause.scope) for pause in standing[:_PAUSES_SHOWN_MAX])}{more}"
 
 
 def _at_most(name: str, value: float | None, limit: float, what: str) -> Check:

@@ -155,11 +155,11 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
         if not self.identity.is_operator:
             raise Refusal("forbidden", detail)
 
-    def tenant_or(self, asked: int | None, detail: str) -> int:
+    def tenant_or(self, requested: int | None, detail: str) -> int:
         """Return the requested tenant, or else the caller's own. Raises Refusal: another's is only for the operator."""
-        if asked not in (None, self.tenant):
+        if requested not in (None, self.tenant):
             self.check_operator(detail)
-        return self.tenant if asked is None else asked
+        return self.tenant if requested is None else requested
 
     @property
     def callbacks(self) -> CallbackTokens | None:

@@ -46,13 +46,13 @@ def unless_ended(waiter: Waiter, prefer: str | None, answer: Response) -> Respon
     if seconds is None or answer.status != HTTP_ACCEPTED:
         return answer
     body = answer.body
-    made = msgspec.json.decode(body, type=CreatedJob) if isinstance(body, bytes) else body
-    if made.run_id is None:
+    created = msgspec.json.decode(body, type=CreatedJob) if isinstance(body, bytes) else body
+    if created.run_id is None:
         return answer
-    return msgspec.structs.replace(answer, then=partial(for_the_end, waiter, made, seconds, answer))
+    return msgspec.structs.replace(answer, then=partial(for_the_end, waiter, created, seconds, answer))
 
 
-async def for_the_end(waiter: Waiter, made: CreatedJob, seconds: int, otherwise: Response) -> Response:
+async def for_the_end(waiter: Waiter, created: CreatedJob, seconds: int, otherwise: Response) -> Response:
     """Wait until a one-shot has ended: then 200 with its run, else the usual response."""
     deadline, pause = waiter.clock.monotonic() + seconds, _LOOK_SECONDS_MIN
     applied = {**otherwise.headers, "Preference-Applied": f"wait={seconds}"}
@@ -61,23 +61,25 @@ async def for_the_end(waiter: Waiter, made: CreatedJob, seconds: int, otherwise:
         hung_up.add_done_callback(lambda _: wake.set())
         while True:
             async with waiter.open() as session:
-                run = await _look(session, waiter.tenant, made)
+                run = await _look(session, waiter.tenant, created)
             if run is not None and run.state in runs.FINAL:
-                ended = msgspec.structs.replace(made, run=run, status=status_of_one_shot(run.state), next_run_at=None)
+                ended = msgspec.structs.replace(
+                    created, run=run, status=status_of_one_shot(run.state), next_run_at=None
+                )
                 return Response(200, ended, applied)
             left = deadline - waiter.clock.monotonic()
             if left <= 0 or hung_up.done():
-                return Response(HTTP_ACCEPTED, made, applied)
+                return Response(HTTP_ACCEPTED, created, applied)
             await waiter.clock.wait(wake, min(pause, left))
             pause = min(_LOOK_SECONDS_MAX, pause * 1.5)
 
 
-async def _look(session: Database, tenant: int, made: CreatedJob) -> Run | None:
+async def _look(session: Database, tenant: int, created: CreatedJob) -> Run | None:
     """Read the run of a one-shot; one with a definition of its own has none before it is staged."""
-    assert made.run_id is not None
+    assert created.run_id is not None
     try:
-        return await shown_run(session, tenant, made.run_id)
+        return await shown_run(session, tenant, created.run_id)
     except NotFound:
-        if made.run_id == made.job_id:
+        if created.run_id == created.job_id:
             raise
         return None

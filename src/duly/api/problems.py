@@ -163,7 +163,7 @@ def _detail_of(error: Exception, code: str) -> str:
     if code == "unavailable":
         return "The database did not respond in time; a write may or may not have been done."
     if isinstance(error, InvalidManifest):
-        return f"The file has {len(error.problems)} errors; the first: {error.problems[0].told('file')}"
+        return f"The file has {len(error.problems)} errors; the first: {error.problems[0].reported('file')}"
     return str(error)
 
 

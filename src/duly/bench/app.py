@@ -18,10 +18,10 @@ stamps = Stamps()
 
 def make_app(url: str | None = None) -> App:
     """Register the handlers on an app for the database at `url`."""
-    made = App(url)
-    made.handler(name=NOOP)(noop)
-    made.handler(name=STAMPED)(stamped)
-    return made
+    created = App(url)
+    created.handler(name=NOOP)(noop)
+    created.handler(name=STAMPED)(stamped)
+    return created
 
 
 def one_shot(

@@ -21,7 +21,7 @@ from duly.bench.stamps import Stamp
 from duly.store.connection.database import Database
 
 # How often a role tells how far it is, where the moment of the last settle counts.
-TELL_SECONDS = 0.05
+REPORT_SECONDS = 0.05
 # The config of a scenario that starts no worker.
 NO_WORKERS = {"workers": 0, "slots": 0}
 
@@ -36,7 +36,7 @@ class Bench(msgspec.Struct, frozen=True):
     slots: int
 
     def roles(
-        self, *, stamped: bool = False, tell_seconds: float = 0.5, workers: int | None = None
+        self, *, stamped: bool = False, report_seconds: float = 0.5, workers: int | None = None
     ) -> AbstractAsyncContextManager[Roles]:
         """Run a scheduler and the workers."""
         return running(
@@ -45,7 +45,7 @@ class Bench(msgspec.Struct, frozen=True):
                 workers=self.workers if workers is None else workers,
                 slots=self.slots,
                 stamps=self.folder if stamped else None,
-                tell_seconds=tell_seconds,
+                report_seconds=report_seconds,
             )
         )
 
@@ -93,8 +93,8 @@ class Bench(msgspec.Struct, frozen=True):
 
     def config(self, options: msgspec.Struct, more: dict[str, Any]) -> dict[str, Any]:
         """Lay out everything a result depends on."""
-        asked: dict[str, Any] = msgspec.to_builtins(options)
-        return asked | {"workers": self.workers, "slots": self.slots} | more | self.place.config
+        requested: dict[str, Any] = msgspec.to_builtins(options)
+        return requested | {"workers": self.workers, "slots": self.slots} | more | self.place.config
 
 
 async def wait_for(database: Database, seconds: float, question: str, *parameters: object) -> bool:
@@ -103,7 +103,7 @@ async def wait_for(database: Database, seconds: float, question: str, *parameter
     while not await database.fetchval(question, *parameters):
         if monotonic() > deadline:
             return False
-        await asyncio.sleep(TELL_SECONDS)
+        await asyncio.sleep(REPORT_SECONDS)
     return True
 
 

@@ -24,9 +24,9 @@ from duly.bench.progress import Steps
 from duly.bench.report import Result, print_json, print_table
 from duly.bench.scenarios import (
     burst,
+    concurrency_keys,
     drain,
     fair,
-    gates,
     herd,
     http,
     idle,
@@ -35,10 +35,10 @@ from duly.bench.scenarios import (
     moves,
     outage,
     recurring,
-    strangers,
     submit,
     tick,
     triggers,
+    unroutable,
     webhooks,
     wheel,
     workflows,
@@ -46,8 +46,8 @@ from duly.bench.scenarios import (
 
 WORKERS, SLOTS = 2, 100
 ON_A_DATABASE = (
-    *(submit, drain, gates, latency, burst, recurring, fair, herd, outage),
-    *(tick, moves, strangers, lists, http, webhooks, idle, workflows),
+    *(submit, drain, concurrency_keys, latency, burst, recurring, fair, herd, outage),
+    *(tick, moves, unroutable, lists, http, webhooks, idle, workflows),
 )
 IN_MEMORY = (wheel, triggers)
 

@@ -128,17 +128,17 @@ async def arm(database: Database, number: int, start: datetime, steps: Steps) ->
         await database.execute(f"vacuum (analyze) duly.{table}")
 
 
-async def arm_ahead(database: Database, number: int, least: timedelta, steps: Steps, took: float) -> datetime:
+async def arm_ahead(database: Database, number: int, least: timedelta, steps: Steps, elapsed: float) -> datetime:
     """Arm so that the first fire lies ahead when it is done, as far as `least`. Returns the moment of the first fire.
 
     `took` is how long the definitions took; the timers have more indexes and take about three times as long.
     """
     while True:
-        allowed = timedelta(seconds=took * 4) + least
+        allowed = timedelta(seconds=elapsed * 4) + least
         began = monotonic()
         start: datetime = await database.fetchval("select clock_timestamp() + $1", allowed)
         await arm(database, number, start, steps)
-        took = (monotonic() - began) / 3
+        elapsed = (monotonic() - began) / 3
         if await database.fetchval("select clock_timestamp() + $1 <= $2", least / 2, start):
             return start
         await database.execute("truncate duly.timers")

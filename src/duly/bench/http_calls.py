@@ -15,7 +15,7 @@ from duly.domain.errors import DulyError
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
 
 
-class UnexpectedAnswer(DulyError):
+class UnexpectedResponse(DulyError):
     """The server did not answer as it should: there is no result."""
 
 
@@ -34,14 +34,14 @@ class Connection:
         self._reader = reader
         self._writer = writer
 
-    async def ask(self, asked: bytes, status: int) -> bytes:
-        """Send a request and give the body of its answer. Raises UnexpectedAnswer when it has another status."""
-        self._writer.write(asked)
+    async def ask(self, requested: bytes, status: int) -> bytes:
+        """Send a request and give the body of its answer. Raises UnexpectedResponse when it has another status."""
+        self._writer.write(requested)
         head = await self._reader.readuntil(b"\r\n\r\n")
         length = _LENGTH.search(head)
         body = await self._reader.readexactly(int(length[1]) if length else 0)
         if not head.startswith(b"HTTP/1.1 %d " % status):
-            raise UnexpectedAnswer(f"{head[:60]!r}: {body[:300]!r}")
+            raise UnexpectedResponse(f"{head[:60]!r}: {body[:300]!r}")
         return body
 
     def close(self) -> None:
@@ -58,13 +58,13 @@ async def connected(port: int, number: int) -> list[Connection]:
 
 async def ask_all(connections: Sequence[Connection], requests: Iterator[bytes], status: int) -> list[float]:
     """Send requests over all connections, each as fast as it is answered. Returns how long each took."""
-    took: list[float] = []
+    elapsed: list[float] = []
 
     async def ask(connection: Connection) -> None:
-        for asked in requests:
+        for requested in requests:
             began = perf_counter()
-            await connection.ask(asked, status)
-            took.append(perf_counter() - began)
+            await connection.ask(requested, status)
+            elapsed.append(perf_counter() - began)
 
     await asyncio.gather(*map(ask, connections))
-    return took
+    return elapsed

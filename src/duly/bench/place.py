@@ -51,10 +51,10 @@ class Place:
         readings = []
         async with self.database() as database:
             for _ in range(_CLOCK_READINGS):
-                asked = time()
+                requested = time()
                 read: float = await database.fetchval("select date_part('epoch', clock_timestamp())")
                 answered = time()
-                readings.append((answered - asked, read - answered, read - asked))
+                readings.append((answered - requested, read - answered, read - requested))
         _, low, high = min(readings)
         return 0.0 if low <= 0 <= high else high
 
@@ -63,7 +63,7 @@ class Place:
         await self.clear()
         async with self.database() as database:
             await migrate(database)
-            await history.make_partitions(database, 2)
+            await history.create_partitions(database, 2)
             await database.execute(f"comment on schema duly is '{_MARK}'")
 
     async def clear(self) -> None:

@@ -37,7 +37,7 @@ class RoleConfig(msgspec.Struct, frozen=True):
     name: str
     slots: int = 0
     stamps: str = ""
-    tell_seconds: float = 0.5
+    report_seconds: float = 0.5
     port: int = 0
     sink_ports: tuple[int, ...] = ()  # of a worker: it sends webhooks there instead of running handlers
 
@@ -62,15 +62,15 @@ async def work(config: RoleConfig) -> None:
     targets = _webhooks_to(config.sink_ports) if config.sink_ports else None
     worker = Worker(config.url, registry, options, rng=Rng(), log=Log("worker"), targets=targets)
 
-    def told() -> Told:
+    def reported() -> Told:
         health = worker.health
         return Told(health.safe, health.settled, monotonic())
 
-    telling = asyncio.create_task(_tell(told, config.tell_seconds))
+    delivering = asyncio.create_task(_tell(reported, config.report_seconds))
     _at_end_of_input(worker.stop)
     spare_what_stays()  # As `duly worker` does.
     await worker.run()
-    telling.cancel()
+    delivering.cancel()
     if config.stamps:
         stamps.write(Path(config.stamps))
 
@@ -96,13 +96,13 @@ async def schedule(config: RoleConfig) -> None:
             this_loop.call_soon_threadsafe(scheduler.stop)
             this_loop.call_soon_threadsafe(maintenance.stop)
 
-        def told() -> Told:
+        def reported() -> Told:
             return Told(scheduler.health.shards > 0, scheduler.health.staged, monotonic())
 
-        telling = asyncio.create_task(_tell(told, config.tell_seconds))
+        delivering = asyncio.create_task(_tell(reported, config.report_seconds))
         _at_end_of_input(stop)
         await asyncio.gather(scheduler.run(), maintenance.run())
-        telling.cancel()
+        delivering.cancel()
 
 
 async def serve(config: RoleConfig) -> None:
@@ -110,18 +110,18 @@ async def serve(config: RoleConfig) -> None:
     from duly.bench.api_server import opened
 
     async with opened(config.url, config.port) as server:
-        telling = asyncio.create_task(_tell(lambda: Told(server.started, 0, monotonic()), config.tell_seconds))
+        delivering = asyncio.create_task(_tell(lambda: Told(server.started, 0, monotonic()), config.report_seconds))
         _at_end_of_input(server.stop)
         await server.run()
-        telling.cancel()
+        delivering.cancel()
 
 
 async def _tell(look: Callable[[], Told], seconds: float) -> None:
     while True:
-        told = look()
-        sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+        reported = look()
+        sys.stdout.buffer.write(msgspec.json.encode(reported) + b"\n")
         sys.stdout.buffer.flush()
-        await asyncio.sleep(seconds if told.ready else _STARTING_SECONDS)
+        await asyncio.sleep(seconds if reported.ready else _STARTING_SECONDS)
 
 
 def _at_end_of_input(stop: Callable[[], None]) -> None:

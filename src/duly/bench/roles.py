@@ -45,7 +45,7 @@ class Role:
 
     def __init__(self, config: RoleConfig) -> None:
         self.config = config
-        self.told = Told(False, 0, 0.0)
+        self.reported = Told(False, 0, 0.0)
         self._process: Process | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -89,7 +89,7 @@ class Role:
         assert self._process is not None
         assert self._process.stdout
         async for line in self._process.stdout:
-            self.told = msgspec.json.decode(line, type=Told)
+            self.reported = msgspec.json.decode(line, type=Told)
 
 
 class Roles:
@@ -112,12 +112,12 @@ class Roles:
     @property
     def settled(self) -> int:
         """Return how many runs the workers have settled."""
-        return sum(worker.told.done for worker in self.workers)
+        return sum(worker.reported.done for worker in self.workers)
 
     @property
-    def told_at(self) -> float:
+    def reported_at(self) -> float:
         """Return when the last of the workers reported, on the monotonic clock."""
-        return max(worker.told.at for worker in self.workers)
+        return max(worker.reported.at for worker in self.workers)
 
     async def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait for something. Raises RoleFailed when a process ends before, or when it takes too long."""
@@ -136,14 +136,14 @@ class Roles:
 
 
 def configs(
-    url: str, *, workers: int, slots: int, stamps: Path | None = None, tell_seconds: float = 0.5
+    url: str, *, workers: int, slots: int, stamps: Path | None = None, report_seconds: float = 0.5
 ) -> list[RoleConfig]:
     """Describe one scheduler and some workers."""
     return [
-        RoleConfig("scheduler", url, "scheduler", tell_seconds=tell_seconds),
+        RoleConfig("scheduler", url, "scheduler", report_seconds=report_seconds),
         *(
             RoleConfig(
-                "worker", url, f"worker {number}", slots, str(stamps / f"{number}") if stamps else "", tell_seconds
+                "worker", url, f"worker {number}", slots, str(stamps / f"{number}") if stamps else "", report_seconds
             )
             for number in range(1, workers + 1)
         ),
@@ -151,15 +151,15 @@ def configs(
 
 
 @asynccontextmanager
-async def running(asked: Iterable[RoleConfig]) -> AsyncIterator[Roles]:
+async def running(requested: Iterable[RoleConfig]) -> AsyncIterator[Roles]:
     """Run processes, ready when this yields and ended when it is left."""
-    made = [Role(config) for config in asked]
-    schedulers = [role for role in made if role.config.role == "scheduler"]
-    roles = Roles(schedulers[0] if schedulers else None, [role for role in made if role.config.role == "worker"])
+    created = [Role(config) for config in requested]
+    schedulers = [role for role in created if role.config.role == "scheduler"]
+    roles = Roles(schedulers[0] if schedulers else None, [role for role in created if role.config.role == "worker"])
     try:
-        for role in made:
+        for role in created:
             await role.start()
-        await roles.until(lambda: all(role.told.ready for role in made), START_SECONDS, "starting the processes")
+        await roles.until(lambda: all(role.reported.ready for role in created), START_SECONDS, "starting the processes")
         yield roles
     finally:
         await roles.stop()

@@ -75,7 +75,10 @@ SECTIONS = {
             "duly.cli.commands.destinations:destinations",
             "Show webhook destinations; limits, secrets, circuit breaker.",
         ),
-        "gates": ("duly.cli.commands.gates:gates", "Show concurrency keys; set and remove their limits."),
+        "concurrency": (
+            "duly.cli.commands.concurrency:concurrency_keys",
+            "Show concurrency keys; set and remove their limits.",
+        ),
         "workers": ("duly.cli.commands.workers:workers", "List live workers, and drain them."),
         "doctor": (
             "duly.cli.commands.system.doctor:doctor",

@@ -21,7 +21,7 @@ from duly.client.errors import (
     Shed,
     Unauthorized,
     Unavailable,
-    UnexpectedAnswer,
+    UnexpectedResponse,
     VersionChanged,
 )
 from duly.client.streaming import Event
@@ -40,7 +40,7 @@ from duly.domain.jobs.spec import (
 from duly.domain.targets.building import command, container, webhook
 from duly.domain.targets.spec import CommandTarget, ContainerTarget, FunctionTarget, WebhookTarget
 from duly.wire.calendars import Calendar
-from duly.wire.jobs.batches import LineAnswer
+from duly.wire.jobs.batches import LineResult
 from duly.wire.jobs.definitions import JobTarget
 from duly.wire.jobs.jobs import CreatedJob, Job
 from duly.wire.jobs.previews import Preview
@@ -71,7 +71,7 @@ __all__ = [
     "JobTarget",
     "JobVersion",
     "KeyReused",
-    "LineAnswer",
+    "LineResult",
     "NameTaken",
     "Node",
     "NodeSpec",
@@ -86,7 +86,7 @@ __all__ = [
     "StartedWorkflow",
     "Unauthorized",
     "Unavailable",
-    "UnexpectedAnswer",
+    "UnexpectedResponse",
     "VersionChanged",
     "WebhookTarget",
     "Workflow",

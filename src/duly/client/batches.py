@@ -9,15 +9,15 @@ import msgspec
 from duly.client.definitions import written
 from duly.client.requests import NDJSON, Ask, Reply, path, unexpected
 from duly.domain.jobs.spec import JobSpec
-from duly.wire.jobs.batches import LINES_MAX, LineAnswer
+from duly.wire.jobs.batches import LINES_MAX, LineResult
 
 CHUNK_LINES = 5_000
 _CHUNK_BYTES = 8_388_608
 _SECONDS_MORE = 60.0  # the server may take so long for a batch
-_decoder = msgspec.json.Decoder(LineAnswer)
+_decoder = msgspec.json.Decoder(LineResult)
 
 
-def batches(jobs: Iterable[JobSpec], key: str | None, lines: int = CHUNK_LINES) -> Iterator[Ask[list[LineAnswer]]]:
+def batches(jobs: Iterable[JobSpec], key: str | None, lines: int = CHUNK_LINES) -> Iterator[Ask[list[LineResult]]]:
     """Split jobs into requests of so many lines; under a key, the same jobs split the same way are created once."""
     assert 1 <= lines <= LINES_MAX
     for number, (first, body) in enumerate(_chunks(jobs, lines)):
@@ -46,8 +46,8 @@ def _chunks(jobs: Iterable[JobSpec], lines: int) -> Iterator[tuple[int, bytes]]:
         yield first, b"\n".join(chunk)
 
 
-def _reader(first: int) -> Callable[[Reply], list[LineAnswer]]:
-    def read(reply: Reply) -> list[LineAnswer]:
+def _reader(first: int) -> Callable[[Reply], list[LineResult]]:
+    def read(reply: Reply) -> list[LineResult]:
         try:
             answers = _decoder.decode_lines(reply.body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -41,8 +41,8 @@ class JobFields(TypedDict, total=False):
     expires_after: str | float | None
     on_event: EventMatch | dict[str, Any] | None
     tags: list[str]
-    on_done: Callback | dict[str, str] | None
-    on_dead: Callback | dict[str, str] | None
+    on_end: Callback | dict[str, str] | None
+    on_failure: Callback | dict[str, str] | None
 
 
 def definition(target: Target, fields: Mapping[str, object]) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def _fields(job: JobSpec) -> list[tuple[str, Any]]:
     found = []
     for field in msgspec.structs.fields(job):
         value = getattr(job, field.name)
-        made = None if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        if value != (made if field.default is msgspec.NODEFAULT else field.default):
+        created = None if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if value != (created if field.default is msgspec.NODEFAULT else field.default):
             found.append((field.name, value))
     return found
 
@@ -90,8 +90,8 @@ def triggering(job_id: Id, body: object, key: str | None) -> Ask[TriggeredRun]:
 
 
 def _triggered(reply: Reply) -> TriggeredRun:
-    made = reader(TriggeredRun)(reply)
-    return msgspec.structs.replace(made, state="replayed") if reply.is_replayed else made
+    created = reader(TriggeredRun)(reply)
+    return msgspec.structs.replace(created, state="replayed") if reply.is_replayed else created
 
 
 def replacing(job_id: Id, version: int | None, body: Mapping[str, Any]) -> Ask[Job]:
@@ -104,8 +104,8 @@ def changing(job_id: Id, version: int | None, patch: Mapping[str, Any]) -> Ask[J
     return _editing("PATCH", job_id, version, patch, MERGE_PATCH)
 
 
-def _editing(method: str, job_id: Id, version: int | None, asked: Mapping[str, Any], media_type: str) -> Ask[Job]:
-    where, body = path("jobs", job_id), write(asked)
+def _editing(method: str, job_id: Id, version: int | None, requested: Mapping[str, Any], media_type: str) -> Ask[Job]:
+    where, body = path("jobs", job_id), write(requested)
 
     def settle(error: ApiError) -> Settling[Job]:
         """Return whether our own first try changed the version, and its response was lost."""
@@ -134,7 +134,7 @@ def _editing(method: str, job_id: Id, version: int | None, asked: Mapping[str, A
     )
 
 
-def _is_as_asked(job: Job, asked: Mapping[str, Any], *, is_patch: bool) -> bool:
+def _is_as_asked(job: Job, requested: Mapping[str, Any], *, is_patch: bool) -> bool:
     """Return whether a job has the requested definition. When in doubt, it has not."""
     # Here, because a lost response is rare, and compiling loads much of the domain.
     from duly.domain.jobs.compile import compile_recurring
@@ -146,7 +146,7 @@ def _is_as_asked(job: Job, asked: Mapping[str, Any], *, is_patch: bool) -> bool:
     try:
         before, after = (
             compile_recurring(msgspec.convert(one, JobSpec), _NOW)
-            for one in (standing, merge_patch(standing, asked) if is_patch else asked)
+            for one in (standing, merge_patch(standing, requested) if is_patch else requested)
         )
     except (msgspec.ValidationError, Refused):
         return False

@@ -15,7 +15,7 @@ ApiError
 │   └── Shed           the queue is overloaded, and takes no work of that priority for now
 ├── ServerFailed       a fault of the server's (500)
 ├── Unavailable        no answer, or one that says to ask again later (502, 503, 504); a write may or may not have been done
-└── UnexpectedAnswer   an answer that no Duly gives: something else listens there, or it is of another version
+└── UnexpectedResponse   an answer that no Duly gives: something else listens there, or it is of another version
 
 Where the engine knows the same refusal, the exception is that one too: `except duly.NotFound` holds for both.
 """
@@ -118,7 +118,7 @@ class Unavailable(ApiError):
     """No response within the deadline; with `idempotency_key` the same request can be repeated, and is done once."""
 
 
-class UnexpectedAnswer(ApiError):
+class UnexpectedResponse(ApiError):
     """A response that is not of the shape that this client knows."""
 
 
@@ -155,7 +155,7 @@ def error_of(status: int, body: bytes, retry_after: float | None) -> ApiError:
     try:
         problem = msgspec.json.decode(body, type=Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        kind = _BY_STATUS.get(status, UnexpectedAnswer)
+        kind = _BY_STATUS.get(status, UnexpectedResponse)
         return kind(f"The answer was {status}, and not in the words of a Duly.", status, retry_after=retry_after)
-    kind = _BY_CODE.get(problem.code) or _BY_STATUS.get(status, UnexpectedAnswer)
+    kind = _BY_CODE.get(problem.code) or _BY_STATUS.get(status, UnexpectedResponse)
     return kind(problem.detail, status, problem.code, problem.remedy, problem.request_id, problem.errors, retry_after)

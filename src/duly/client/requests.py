@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.client.errors import ApiError, NotFound, UnexpectedAnswer
+from duly.client.errors import ApiError, NotFound, UnexpectedResponse
 from duly.client.reading import read as tolerantly
 from duly.client.writing import check_step, check_text, write
 
@@ -138,7 +138,7 @@ def removing(where: str) -> Ask[None]:
 
 
 def reader(shape: type[T]) -> Callable[[Reply], T]:
-    """Return a decoder of responses, which raises UnexpectedAnswer."""
+    """Return a decoder of responses, which raises UnexpectedResponse."""
 
     def read(reply: Reply) -> T:
         try:
@@ -153,9 +153,9 @@ def nothing(reply: Reply) -> None:
     """Decode an empty response."""
 
 
-def unexpected(reply: Reply, why: str) -> UnexpectedAnswer:
+def unexpected(reply: Reply, why: str) -> UnexpectedResponse:
     """Return the error of a response of another shape."""
-    return UnexpectedAnswer(
+    return UnexpectedResponse(
         f"The answer was {reply.status}, but cannot be read: {why}.",
         reply.status,
         "unexpected_answer",

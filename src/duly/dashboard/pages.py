@@ -89,9 +89,9 @@ def pages(static: Traversable = STATIC, *, has_dashboard: bool = True) -> list[H
     @get(["/", "/ui", "/ui/{path:path}"])
     async def page(request: AnyRequest) -> Response[bytes]:
         """Return a file, or the page of a path. Raises NotFoundException."""
-        asked = request.url.path.removeprefix("/ui").lstrip("/")
-        found = known().get(asked)
-        if found is None and asked.startswith(_ASSETS):
+        requested = request.url.path.removeprefix("/ui").lstrip("/")
+        found = known().get(requested)
+        if found is None and requested.startswith(_ASSETS):
             raise NotFoundException  # a page of an older build asks for a file that no longer exists
         return (found or known()[INDEX]).answer(request.headers.get("accept-encoding", ""))
 

@@ -65,8 +65,8 @@ def _read(value: object, kind: Any, path: Path, problems: list[Problem], raw: Co
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         within = path_of(place.rstrip("`"))
-        told = describe_mismatch(shown(_at(value, within)), message, _remedy(message, kind, within))
-        problems.append(Problem((*path, *within), told))
+        reported = describe_mismatch(shown(_at(value, within)), message, _remedy(message, kind, within))
+        problems.append(Problem((*path, *within), reported))
         return None
 
 
@@ -84,8 +84,8 @@ def _read_struct(
     kinds = {str(struct.__struct_config__.tag): struct for struct in structs}
     given = value.get(tag)
     if not isinstance(given, str) or given not in kinds:
-        told = f"{shown(given)} is not a {tag} of {path[-1]}; {suggest_name(str(given), kinds)}"
-        problems.append(Problem((*path, tag), told))
+        reported = f"{shown(given)} is not a {tag} of {path[-1]}; {suggest_name(str(given), kinds)}"
+        problems.append(Problem((*path, tag), reported))
         return None
     return gather(kinds[given], {key: part for key, part in value.items() if key != tag}, path, problems, raw)
 

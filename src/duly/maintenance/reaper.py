@@ -24,7 +24,7 @@ from duly.store.boxes import leased
 from duly.store.connection import hints
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables import workers
-from duly.store.tables.workers import Departed, WorkerRow
+from duly.store.tables.workers import ExpiredWorker, WorkerRow
 
 STEP_SECONDS = 0.25
 _ORPHANS_EVERY_STEPS = 120
@@ -57,12 +57,12 @@ class Reaper:
         return await self._reclaim_all()
 
     async def _reclaim_all(self) -> int:
-        departed = await workers.departed(self._database)
-        self._put_off = {gone.worker_id: self._put_off.get(gone.worker_id, (0, 0.0)) for gone in departed}
+        expired_workers = await workers.expired_workers(self._database)
+        self._put_off = {gone.worker_id: self._put_off.get(gone.worker_id, (0, 0.0)) for gone in expired_workers}
         now = self._database.clock.monotonic()
-        return sum([await self._reclaim(gone) for gone in departed if self._put_off[gone.worker_id][1] <= now])
+        return sum([await self._reclaim(gone) for gone in expired_workers if self._put_off[gone.worker_id][1] <= now])
 
-    async def _reclaim(self, gone: Departed) -> int:
+    async def _reclaim(self, gone: ExpiredWorker) -> int:
         """Move on the runs of one lost worker. Raises Unavailable."""
         moved = 0
         try:
@@ -83,12 +83,12 @@ class Reaper:
                 self._try_later(gone, refusal, runs=len(batch.refused), first=run_id)
         return moved
 
-    def _try_later(self, gone: Departed, error: Exception, **told: object) -> None:
+    def _try_later(self, gone: ExpiredWorker, error: Exception, **reported: object) -> None:
         tries, _ = self._put_off[gone.worker_id]
         seconds = min(_PUT_OFF_SECONDS * 2**tries, _PUT_OFF_SECONDS_MAX)
         self._put_off[gone.worker_id] = (min(tries + 1, 10), self._database.clock.monotonic() + seconds)
         self._log.error(
-            "reclaim_failed", worker_id=gone.worker_id, name=gone.name, **told, again_in=seconds, error=repr(error)
+            "reclaim_failed", worker_id=gone.worker_id, name=gone.name, **reported, again_in=seconds, error=repr(error)
         )
 
     def _first_seen(self, row: WorkerRow) -> tuple[int, float]:

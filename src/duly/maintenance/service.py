@@ -17,16 +17,16 @@ from duly.domain.targets.circuit import TICK_SECONDS
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.admin.destinations import mind
-from duly.moves.admin.overload import note_overloads
+from duly.moves.admin.overload import record_overloads
 from duly.moves.cancel import carry_out, void_overstayed
+from duly.moves.completion_callbacks import tell
 from duly.moves.recall import put_back
 from duly.moves.schedules import purge
-from duly.moves.tell import tell
-from duly.moves.unroutable import FIRST, UnroutableLimits, bring_back, set_aside
-from duly.moves.waiting import IDLE_SECONDS, TURNS_SECONDS, check_followers, expire, pace
+from duly.moves.unroutable import FIRST, UnroutableLimits, mark_unroutable, restore_routable
+from duly.moves.waiting import IDLE_SECONDS, RESERVATIONS_SECONDS, check_dependents, expire, reserve
 from duly.moves.workers import receive
 from duly.moves.workflows.runs import settle_ended
-from duly.moves.workflows.workflows import run_errands
+from duly.moves.workflows.workflows import run_workflow_tasks
 from duly.store import retention
 from duly.store.boxes import history
 from duly.store.connection.database import Database
@@ -44,16 +44,16 @@ EVENTS_KEPT = timedelta(days=7)  # for so long a repeated event is recognized
 # unused: a destination that is called once a year keeps the secret that its receiver has
 DESTINATIONS_KEPT = timedelta(days=400)
 CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
-_DUTY_SECONDS = 0.5  # interval of tasks that others wait for
-_SLOW_DUTY_SECONDS = 1.0  # and of tasks that nobody waits for
+_TASK_SECONDS = 0.5  # interval of tasks that others wait for
+_SLOW_TASK_SECONDS = 1.0  # and of tasks that nobody waits for
 _LOOK_SECONDS = 0.1  # how long the last look at pending work is valid
-_NOTE_SECONDS = 0.9
+_RECORD_SECONDS = 0.9
 _NOTE_ROUNDS_SECONDS = 5.0
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are checked while none needs it
 ROLLUPS_KEPT = timedelta(days=90)
 _COUNT_SHARE = 0.05  # of our time, at most: a large backlog is counted less often
 
-Duty = Callable[[], Awaitable[object]]
+MaintenanceTask = Callable[[], Awaitable[object]]
 Need = Callable[[Work], bool]
 
 
@@ -92,36 +92,36 @@ class Maintenance:
         self._stopping = asyncio.Event()
         self.reaper = Reaper(database, rng=rng, log=log)
         self.reaped_at: float | None = None
-        self._noted_at = self._rounds_noted_at = -inf
+        self._recorded_at = self._rounds_noted_at = -inf
         self.rounds = rounds or Rounds()
         self._looking = asyncio.Lock()
         self._seen: tuple[float, Work] | None = None
 
     async def run(self) -> None:
         """Do every task until stopped."""
-        paces: list[tuple[float, Duty, Need]] = [
+        schedule: list[tuple[float, MaintenanceTask, Need]] = [
             (STEP_SECONDS, self._reap, _always),
-            (_DUTY_SECONDS, self._carry_out, lambda work: work.signals),
-            (_DUTY_SECONDS, self._release, lambda work: work.blocked),
-            (_DUTY_SECONDS, self._time_out, lambda work: work.awaited),
-            (_DUTY_SECONDS, self._tell, lambda work: work.tellings),
-            (_DUTY_SECONDS, self._run_errands, lambda work: work.errands),
-            (_DUTY_SECONDS, self._check_followers, lambda work: work.follow_checks),
-            (_SLOW_DUTY_SECONDS, self._expire, _always),
+            (_TASK_SECONDS, self._carry_out, lambda work: work.signals),
+            (_TASK_SECONDS, self._release, lambda work: work.blocked),
+            (_TASK_SECONDS, self._time_out, lambda work: work.awaited),
+            (_TASK_SECONDS, self._tell, lambda work: work.tellings),
+            (_TASK_SECONDS, self._run_workflow_tasks, lambda work: work.tasks),
+            (_TASK_SECONDS, self._check_dependents, lambda work: work.dependency_checks),
+            (_SLOW_TASK_SECONDS, self._expire, _always),
             (TICK_SECONDS, self._mind, _always),
-            (TURNS_SECONDS, self._pace, _always),
-            (_SLOW_DUTY_SECONDS, self._count_usage, _always),
-            (_SLOW_DUTY_SECONDS, self._note_overloads, _always),
-            (_SLOW_DUTY_SECONDS, self._set_aside, _always),
-            (_DUTY_SECONDS, self._bring_back, lambda work: work.aside),
-            (_SLOW_DUTY_SECONDS, self.fold, lambda work: work.tallies),
+            (RESERVATIONS_SECONDS, self._reserve, _always),
+            (_SLOW_TASK_SECONDS, self._count_usage, _always),
+            (_SLOW_TASK_SECONDS, self._record_overloads, _always),
+            (_SLOW_TASK_SECONDS, self._mark_unroutable, _always),
+            (_TASK_SECONDS, self._restore_routable, lambda work: work.unroutable),
+            (_SLOW_TASK_SECONDS, self.fold, lambda work: work.tallies),
             (3.0, self._vacuum, _always),
             (60.0, self._sweep, _always),
             (600.0, self.keep_history, _always),
         ]
-        for _, duty, _ in paces:
-            self.rounds.begin(_name_of(duty), self._database.clock.monotonic())
-        tasks = [asyncio.create_task(self._repeat(*each), name=each[1].__name__) for each in paces]
+        for _, maintenance_task, _ in schedule:
+            self.rounds.begin(_name_of(maintenance_task), self._database.clock.monotonic())
+        tasks = [asyncio.create_task(self._repeat(*each), name=each[1].__name__) for each in schedule]
         try:
             await self._stopping.wait()
         finally:
@@ -136,7 +136,7 @@ class Maintenance:
     async def keep_history(self) -> None:
         """Create partitions ahead of time and drop those past their retention; rows in none are deleted in batches."""
         await history.limit_payloads(self._database, self._retention.payload_bytes)
-        await history.make_partitions(self._database, PARTITION_DAYS_AHEAD)
+        await history.create_partitions(self._database, PARTITION_DAYS_AHEAD)
         today = (await self._database.read_clock()).date()
         for parent, kept in (
             ("attempts_succeeded", self._retention.succeeded),
@@ -152,8 +152,8 @@ class Maintenance:
         """Move on the runs of lost workers: separately, because it has to be soon."""
         await self.reaper.step()
         self.reaped_at = self._database.clock.monotonic()
-        if self.reaped_at >= self._noted_at + _NOTE_SECONDS:
-            self._noted_at = self.reaped_at
+        if self.reaped_at >= self._recorded_at + _RECORD_SECONDS:
+            self._recorded_at = self.reaped_at
             await maintenance_tasks.note(self._database, {REAP: 0.0, **self._rounds_to_note(self.reaped_at)})
 
     def _rounds_to_note(self, now: float) -> dict[str, float]:
@@ -183,14 +183,14 @@ class Maintenance:
         """Deliver completion callbacks to jobs: separately from the reaper, because a locked job makes us wait."""
         await tell(self._database, self._log)
 
-    async def _run_errands(self) -> None:
+    async def _run_workflow_tasks(self) -> None:
         """Do pending workflow tasks, and settle runs whose workflow has ended."""
-        if await run_errands(self._database):
+        if await run_workflow_tasks(self._database):
             await settle_ended(self._database, self._rng, self._log)
 
-    async def _check_followers(self) -> None:
+    async def _check_dependents(self) -> None:
         """Release runs whose dependencies had ended at the submit, or were about to."""
-        await check_followers(self._database)
+        await check_dependents(self._database)
 
     async def _expire(self) -> None:
         """End waiting runs that have expired: a worker may never come for them."""
@@ -202,10 +202,10 @@ class Maintenance:
         if not await mind(self._database, self._rng):
             await self._database.clock.sleep(_MIND_IDLE_SECONDS - TICK_SECONDS)
 
-    async def _pace(self) -> None:
+    async def _reserve(self) -> None:
         """Grant reservations to runs that wait at a rate limit."""
-        if not await pace(self._database):
-            await self._database.clock.sleep(IDLE_SECONDS - TURNS_SECONDS)
+        if not await reserve(self._database):
+            await self._database.clock.sleep(IDLE_SECONDS - RESERVATIONS_SECONDS)
 
     async def _vacuum(self) -> None:
         await retention.vacuum(self._database)
@@ -219,42 +219,42 @@ class Maintenance:
         """Count the backlog of tenants with a quota, and rest."""
         await self._with_rest(tenants.count_usage(self._database))
 
-    async def _note_overloads(self) -> None:
+    async def _record_overloads(self) -> None:
         """Record the overloads, and rest."""
-        await self._with_rest(note_overloads(self._database, self._age_limit))
+        await self._with_rest(record_overloads(self._database, self._age_limit))
 
     async def _with_rest(self, work: Awaitable[object]) -> None:
         """Do something, and rest in proportion to its duration."""
         clock = self._database.clock
         began = clock.monotonic()
         await work
-        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
+        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_TASK_SECONDS))
 
-    async def _set_aside(self) -> None:
+    async def _mark_unroutable(self) -> None:
         """Set unroutable runs aside."""
 
         async def batch() -> int:
-            moved, self._next_line = await set_aside(self._database, self._unroutable, self._next_line)
+            moved, self._next_line = await mark_unroutable(self._database, self._unroutable, self._next_line)
             return moved
 
-        await self._in_batches(batch, "runs_set_aside", _SLOW_DUTY_SECONDS)
+        await self._in_batches(batch, "runs_set_aside", _SLOW_TASK_SECONDS)
 
-    async def _bring_back(self) -> None:
+    async def _restore_routable(self) -> None:
         """Return runs to their queues whose handler a live worker has by now."""
-        await self._in_batches(lambda: bring_back(self._database), "runs_brought_back", _DUTY_SECONDS)
+        await self._in_batches(lambda: restore_routable(self._database), "runs_brought_back", _TASK_SECONDS)
 
-    async def _in_batches(self, batch: Callable[[], Awaitable[int]], event: str, pace: float) -> None:
+    async def _in_batches(self, batch: Callable[[], Awaitable[int]], event: str, reserve: float) -> None:
         """Move batch after batch, each followed by as long a rest, until there is none; an empty look rests longer."""
-        clock, runs, moved, took = self._database.clock, 0, 1, 0.0
+        clock, runs, moved, elapsed = self._database.clock, 0, 1, 0.0
         while moved:
-            await clock.sleep(took)
+            await clock.sleep(elapsed)
             began = clock.monotonic()
             moved = await batch()
-            took = clock.monotonic() - began
+            elapsed = clock.monotonic() - began
             runs += moved
         if runs:
             self._log.info(event, runs=runs)
-        await clock.sleep(max(0.0, took / _COUNT_SHARE - pace))
+        await clock.sleep(max(0.0, elapsed / _COUNT_SHARE - reserve))
 
     async def _sweep(self) -> None:
         kept = self._retention
@@ -278,16 +278,20 @@ class Maintenance:
         await purge.go_on(self._database, kept.jobs)
         await retention.shorten(self._database, HOLLOW_BYTES)
 
-    async def _repeat(self, seconds: float, duty: Duty, is_needed: Need) -> None:
+    async def _repeat(self, seconds: float, maintenance_task: MaintenanceTask, is_needed: Need) -> None:
         while True:
             try:
                 if is_needed is _always or is_needed(await self._work()):
-                    await duty()
-                self.rounds.end(_name_of(duty), self._database.clock.monotonic())
+                    await maintenance_task()
+                self.rounds.end(_name_of(maintenance_task), self._database.clock.monotonic())
             except DulyError as error:
-                self._log.warning("duty_failed", duty=duty.__name__, error=str(error))
+                self._log.warning(
+                    "maintenance_task_failed", maintenance_task=maintenance_task.__name__, error=str(error)
+                )
             except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
-                self._log.error("duty_failed", duty=duty.__name__, error=repr(error))
+                self._log.error(
+                    "maintenance_task_failed", maintenance_task=maintenance_task.__name__, error=repr(error)
+                )
             await self._database.clock.sleep(seconds)
 
     async def _work(self) -> Work:
@@ -299,8 +303,8 @@ class Maintenance:
             return self._seen[1]
 
 
-def _name_of(duty: Duty) -> str:
-    return duty.__name__.removeprefix("_")
+def _name_of(maintenance_task: MaintenanceTask) -> str:
+    return maintenance_task.__name__.removeprefix("_")
 
 
 def _always(_: Work) -> bool:

@@ -48,7 +48,7 @@ class NotDone(msgspec.Struct, frozen=True):
     """One that was left unchanged, and why."""
 
     id: UUID
-    why: str
+    reason: str
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import actor_of, audited, note, note_runs
+from duly.moves.admin.audit import actor_of, audited, record, record_runs
 from duly.moves.recall import recalled
 from duly.moves.schedules.schedule import see
 from duly.store.boxes import awaited, leased, runs
@@ -49,7 +49,7 @@ async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled"
 @audited
 async def _cancel_one(database: Database, run_id: UUID, reason: str) -> CancelAnswer:
     answer = await _cancel_run(database, run_id, reason)
-    await note_runs(database, Action.RUN_CANCELLED, [run_id], int(answer is not CancelAnswer.TOO_LATE), answer=answer)
+    await record_runs(database, Action.RUN_CANCELLED, [run_id], int(answer is not CancelAnswer.TOO_LATE), answer=answer)
     return answer
 
 
@@ -71,7 +71,7 @@ async def _cancel_tree(database: Database, run_id: UUID) -> CancelledTree:
     answer = await _cancel_run(database, run_id, "cancelled")
     subtasks = await _cancel_subtasks(database, run_id)
     count = int(answer is not CancelAnswer.TOO_LATE) + subtasks
-    await note_runs(database, Action.RUN_CANCELLED, [run_id], count, answer=answer, subtasks=subtasks)
+    await record_runs(database, Action.RUN_CANCELLED, [run_id], count, answer=answer, subtasks=subtasks)
     return CancelledTree(answer, subtasks)
 
 
@@ -82,7 +82,7 @@ async def _cancel_run(database: Database, run_id: UUID, reason: str, *, started:
             return CancelAnswer.CANCELLED
         if started and await awaited.cancel(database, [run_id], reason):
             return CancelAnswer.CANCELLED
-        held = [run_id] if started else await jobs.held_ahead(database, run_id)
+        held = [run_id] if started else await jobs.leased_ahead(database, run_id)
         if await runs.signal(database, held, "cancel"):
             return CancelAnswer.REQUESTED
         found = await runs.find(database, run_id)
@@ -114,7 +114,7 @@ async def _note_job(database: Database, job_id: UUID, ended: Ended) -> None:
     assert found is not None
     subject = Subject("job", str(job_id), found.get("name"))
     detail = {"answer": ended.answer, "stopping": ended.stopping or None}
-    await note(database, found["tenant"], Action.JOB_CANCELLED, subject, **detail)
+    await record(database, found["tenant"], Action.JOB_CANCELLED, subject, **detail)
 
 
 async def _cancel_job(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
@@ -129,7 +129,7 @@ async def _cancel_job(database: Database, job_id: UUID, reason: str) -> CancelAn
     for _ in range(_LOOKS_MAX):  # while the schedule is being staged its timer is not there: look again
         if await _cancel_schedule(database, job_id):
             await _cancel_waiting(database, job_id, reason)
-            await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel")
+            await runs.signal(database, await jobs.leased_ahead(database, job_id), "cancel")
             return CancelAnswer.CANCELLED
         job = await jobs.find(database, job_id)
         if job is None or job["state"] not in ("active", "paused"):
@@ -172,7 +172,7 @@ async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelA
     """Cancel the remaining runs of an ended job: its last occurrence may wait for a worker, or for another attempt."""
     if await _cancel_waiting(database, job_id, reason):
         return CancelAnswer.CANCELLED
-    if await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel"):
+    if await runs.signal(database, await jobs.leased_ahead(database, job_id), "cancel"):
         return CancelAnswer.REQUESTED
     return CancelAnswer.TOO_LATE
 
@@ -185,7 +185,7 @@ async def cancel_subtasks(database: Database, run_id: UUID) -> int:
     Returns how many there were.
     """
     taken = await _cancel_subtasks(database, run_id)
-    await note_runs(database, Action.RUN_CANCELLED, [run_id], taken, subtasks=taken)
+    await record_runs(database, Action.RUN_CANCELLED, [run_id], taken, subtasks=taken)
     return taken
 
 
@@ -207,7 +207,7 @@ async def cancel_live(database: Database, run_ids: Sequence[UUID], reason: str) 
     Returns how many there were; runs that have ended, or are just moving, are left as they are.
     """
     count = await _cancel_live(database, run_ids, reason)
-    await note_runs(database, Action.RUN_CANCELLED, run_ids, count)
+    await record_runs(database, Action.RUN_CANCELLED, run_ids, count)
     return count
 
 
@@ -216,8 +216,8 @@ async def _cancel_live(database: Database, run_ids: Sequence[UUID], reason: str)
     held = sorted(set(run_ids) - set(cancelled))
     given_up = await awaited.cancel(database, held, reason) if held else []
     running = sorted(set(held) - set(given_up))
-    asked = await runs.signal(database, running, "cancel") if running else []
-    return len(cancelled) + len(given_up) + len(asked)
+    requested = await runs.signal(database, running, "cancel") if running else []
+    return len(cancelled) + len(given_up) + len(requested)
 
 
 class Ended(msgspec.Struct, frozen=True):

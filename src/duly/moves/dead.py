@@ -19,7 +19,7 @@ from duly.domain.errors import InvalidOption
 from duly.domain.jobs.filter import Filter
 from duly.domain.runs import payload as payloads
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import audited, note, note_runs
+from duly.moves.admin.audit import audited, record, record_runs
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.reads import lists
@@ -64,7 +64,7 @@ async def replay(
     """
     delays = [timedelta(seconds=(first + number) / rate if rate else 0) for number in range(len(run_ids))]
     replayed = await runs.replay(database, run_ids, delays)
-    await note_runs(database, Action.DEAD_REPLAYED, replayed)
+    await record_runs(database, Action.DEAD_REPLAYED, replayed)
     return replayed
 
 
@@ -72,7 +72,7 @@ async def replay(
 async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
     """Discard dead runs for good, with a record. Returns those that were dead."""
     discarded = await runs.discard(database, run_ids)
-    await note_runs(database, Action.DEAD_DISCARDED, discarded)
+    await record_runs(database, Action.DEAD_DISCARDED, discarded)
     return discarded
 
 
@@ -80,7 +80,7 @@ async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
 async def edit(database: Database, tenant: int, run_ids: Sequence[UUID], payload: Any) -> list[UUID]:
     """Change the payload of dead runs, for their replay. Returns those that were dead. Raises InvalidPayload."""
     edited = await runs.edit_dead(database, tenant, run_ids, payloads.encode(payload, "the payload"))
-    await note_runs(database, Action.DEAD_EDITED, edited)
+    await record_runs(database, Action.DEAD_EDITED, edited)
     return edited
 
 
@@ -140,8 +140,8 @@ async def _move_audited(
     after: DeadAt | None = None,
 ) -> Bulk:
     done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
-    told = {name: value for name, value in msgspec.to_builtins(chosen).items() if value}
-    await note(database, tenant, action, Subject("run"), done.moved, filter=told or None, rate=rate)
+    reported = {name: value for name, value in msgspec.to_builtins(chosen).items() if value}
+    await record(database, tenant, action, Subject("run"), done.moved, filter=reported or None, rate=rate)
     return done
 
 

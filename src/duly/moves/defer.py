@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.runs.outcome import Awaited, Deferral, Parked
+from duly.domain.runs.outcome import Awaited, Deferral, WaitForDestination
 from duly.domain.runs.run import Run
 from duly.store.boxes import awaited, leased
 from duly.store.connection.database import Database
@@ -29,13 +29,13 @@ class Deferred(msgspec.Struct, frozen=True, gc=False):
 
 async def defer(database: Database, worker_id: UUID, deferred: Sequence[Deferred]) -> None:
     """Move each run to where it waits."""
-    parked = [(item.run, item.why.origin) for item in deferred if isinstance(item.why, Parked)]
+    parked = [(item.run, item.why.origin) for item in deferred if isinstance(item.why, WaitForDestination)]
     taken_on = [
         awaited.TakenOn(item.run, item.started_at, timedelta(seconds=item.why.seconds))
         for item in deferred
         if isinstance(item.why, Awaited)
     ]
     if parked:
-        await leased.park(database, worker_id, parked)
+        await leased.await_destination(database, worker_id, parked)
     if taken_on:
         await awaited.put(database, worker_id, taken_on)

@@ -60,7 +60,7 @@ class GroupCommit:
 
     async def _submit_some(self, tenant: int, some: list[_Waiting]) -> None:
         try:
-            made = await self._submit_together(tenant, some)
+            created = await self._submit_together(tenant, some)
         except Refused as error:
             if len(some) == 1:
                 _refuse(some, error)
@@ -72,7 +72,7 @@ class GroupCommit:
             if not isinstance(error, Exception):
                 raise
         else:
-            for (_, _, answer), submitted in zip(some, made, strict=True):
+            for (_, _, answer), submitted in zip(some, created, strict=True):
                 if not answer.done():
                     answer.set_result(submitted)
 

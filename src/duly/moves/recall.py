@@ -92,9 +92,9 @@ def unless_held(answer: str) -> str:
     return answer
 
 
-async def unless_unstarted(database: Database, silent: list[UUID] | None, *, is_held: bool) -> None:
+async def unless_unstarted(database: Database, silent: list[UUID] | None, *, holds_slot: bool) -> None:
     """Raise Held while a worker that was not asked, or does not answer, holds a run that it may still start."""
-    if (silent is None and is_held) or (silent and await runs.may_start(database, silent)):
+    if (silent is None and holds_slot) or (silent and await runs.may_start(database, silent)):
         raise Held
 
 
@@ -107,30 +107,30 @@ async def recalled(
     Yields the runs whose worker did not answer: those may still start.
     """
     outside = database.outside
-    asked = await runs.recall(outside, job_ids, run_ids)
-    if not asked:
+    requested = await runs.recall(outside, job_ids, run_ids)
+    if not requested:
         yield []
         return
     try:
-        await hints.send_holds_changed(outside)
-        yield await _until_answered(outside, asked)
+        await hints.send_pauses_changed(outside)
+        yield await _until_answered(outside, requested)
     finally:
-        await put_back(outside, asked)
+        await put_back(outside, requested)
 
 
-async def put_back(database: Database, asked: Sequence[Recalled] | None = None) -> int:
+async def put_back(database: Database, requested: Sequence[Recalled] | None = None) -> int:
     """Make recalled runs ready that nobody took: these, or all whose caller is gone. Returns how many."""
-    back = await runs.put_back(database, asked, ABANDONED_AFTER)
+    back = await runs.put_back(database, requested, ABANDONED_AFTER)
     if back:
         await hints.send(database, sorted({queue for _, queue in back}))
     return len(back)
 
 
-async def _until_answered(database: Database, asked: Sequence[Recalled]) -> list[UUID]:
-    silent = await runs.unanswered(database, asked)
+async def _until_answered(database: Database, requested: Sequence[Recalled]) -> list[UUID]:
+    silent = await runs.unanswered(database, requested)
     for _ in range(_LOOKS_MAX):
         if not silent:
             break
         await database.clock.sleep(_LOOK_SECONDS)
-        silent = await runs.unanswered(database, asked)
+        silent = await runs.unanswered(database, requested)
     return silent

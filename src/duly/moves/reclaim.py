@@ -18,7 +18,7 @@ from duly.moves.settle import give_back, lose
 from duly.store.boxes import leased
 from duly.store.boxes.leased import Handle
 from duly.store.connection.database import Database
-from duly.store.tables.workers import Departed
+from duly.store.tables.workers import ExpiredWorker
 
 BATCH_MAX = 500
 
@@ -30,7 +30,7 @@ class Reclaimed(msgspec.Struct, frozen=True):
     refused: dict[Handle, Exception]
 
 
-async def reclaim(database: Database, worker: Departed, rng: Rng) -> Reclaimed:
+async def reclaim(database: Database, worker: ExpiredWorker, rng: Rng) -> Reclaimed:
     """Move one batch of a lost worker's runs on; a run that the store refuses does not delay others."""
     held = await leased.held_by(database, worker.worker_id, BATCH_MAX)
     unstarted = [run for run in held if _was_not_started(run, worker)]
@@ -41,6 +41,6 @@ async def reclaim(database: Database, worker: Departed, rng: Rng) -> Reclaimed:
     return Reclaimed([run for run in held if (run.run_id, run.fence) in moved], refused | stuck)
 
 
-def _was_not_started(run: Run, worker: Departed) -> bool:
+def _was_not_started(run: Run, worker: ExpiredWorker) -> bool:
     is_announced = run.suspect and not is_reserved(run.handler)
     return run.due_at > worker.safe_until or (is_announced and not worker.has_named(run))

@@ -147,10 +147,10 @@ async def move(
 
     A stale epoch moves nothing; a fire without a plan stays, and so does one that is refused.
     """
-    asked = Batch(
+    requested = Batch(
         database, holder, horizon, _per_shard(batch, epochs), answers, LeftOut() if left_out is None else left_out
     )
-    staged = await stage_around(asked, epochs)
+    staged = await stage_around(requested, epochs)
     database.clock.observe(staged.read_at)
     return staged
 

@@ -14,7 +14,7 @@ from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.moments import EPOCH
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.timing import Timing, calendars_in, is_closed, read_calendars, schedule_of, timing_of
-from duly.moves.admin.audit import actor_of, audited, note
+from duly.moves.admin.audit import actor_of, audited, record
 from duly.moves.admin.seal import sealed
 from duly.store.connection.database import Connection
 from duly.store.connection.session import Session
@@ -52,18 +52,18 @@ async def submit_many(
     if not jobs:
         return []
     jobs = [sealed(connection, tenant, job) for job in jobs]
-    made = await store.submit(connection, tenant, key, jobs, _digest(jobs), HORIZON)
-    await note_jobs(connection, tenant, sum(not one.replayed for one in made))
-    return made
+    created = await store.submit(connection, tenant, key, jobs, _digest(jobs), HORIZON)
+    await record_jobs(connection, tenant, sum(not one.replayed for one in created))
+    return created
 
 
 def _digest(jobs: Sequence[Submission]) -> bytes:
     return sha256(_encoder.encode(jobs)).digest()
 
 
-async def note_jobs(connection: Connection, tenant: int, count: int) -> None:
+async def record_jobs(connection: Connection, tenant: int, count: int) -> None:
     """Record that so many jobs were created by one request."""
-    await note(connection, tenant, Action.JOB_CREATED, Subject("job"), count)
+    await record(connection, tenant, Action.JOB_CREATED, Subject("job"), count)
 
 
 class Accepted(Submitted, frozen=True):
@@ -80,7 +80,7 @@ async def submit_recurring(
     job = sealed(connection, tenant, job)
     accepted = await _submit_recurring(connection, job, key, tenant)
     subject, count = Subject("job", str(accepted.job_id), job.name), int(not accepted.replayed)
-    await note(connection, tenant, Action.JOB_CREATED, subject, count, handler=job.handler, queue=job.queue)
+    await record(connection, tenant, Action.JOB_CREATED, subject, count, handler=job.handler, queue=job.queue)
     return accepted
 
 

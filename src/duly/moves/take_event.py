@@ -10,7 +10,7 @@ import msgspec
 
 from duly.domain.runs.options import options_of
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import note
+from duly.moves.admin.audit import record
 from duly.store.connection.database import Database
 from duly.store.tables import events
 from duly.store.tables.events import Taken
@@ -34,12 +34,12 @@ async def take_event(database: Database, tenant: int, event: Event, marks: Mappi
     return await events.take(database, tenant, event.source, event.id, event.type, text, options_of(**marks))
 
 
-async def note_events(database: Database, tenant: int, events: Sequence[Event], taken: Sequence[Taken]) -> None:
+async def record_events(database: Database, tenant: int, events: Sequence[Event], taken: Sequence[Taken]) -> None:
     """Record the events of one request that were accepted now, and how many runs they have created."""
     fresh = [(event, one) for event, one in zip(events, taken, strict=True) if not one.is_duplicate]
-    made = sum(len(one.runs) for _, one in fresh)
+    created = sum(len(one.runs) for _, one in fresh)
     subject, source = Subject("event"), None
     if len(fresh) == 1:
         event = fresh[0][0]
         subject, source = Subject("event", event.id, event.type), event.source
-    await note(database, tenant, Action.EVENT_TAKEN, subject, len(fresh), source=source, runs=made)
+    await record(database, tenant, Action.EVENT_ACCEPTED, subject, len(fresh), source=source, runs=created)

@@ -9,7 +9,7 @@ import msgspec
 
 from duly.domain.errors import JobEnded, NotFound
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import actor_of, audited, note
+from duly.moves.admin.audit import actor_of, audited, record
 from duly.moves.recall import taking_back, unless_held
 from duly.store.connection.database import Database
 from duly.store.tables import jobs, schedules
@@ -32,32 +32,36 @@ class Triggered(msgspec.Struct, frozen=True):
 
 
 async def trigger(
-    database: Database, job_id: UUID, *, key: str, payload: str | None = None, beside: bool = False
+    database: Database, job_id: UUID, *, key: str, payload: str | None = None, allow_overlap: bool = False
 ) -> Triggered:
-    """Run a job now; with `beside`, whatever its overlap policy. One key is one run. Raises NotFound.
+    """Run a job now; with `allow_overlap`, whatever its overlap policy. One key is one run. Raises NotFound.
 
     Under `skip`, a fire that has not started is taken back, and judged by this run when it is due.
     """
-    return await taking_back(database, job_id, lambda _silent: _trigger(database, job_id, key, payload, beside=beside))
+    return await taking_back(
+        database, job_id, lambda _silent: _trigger(database, job_id, key, payload, allow_overlap=allow_overlap)
+    )
 
 
 @audited
-async def _trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> Triggered:
-    run_id, answer = await schedules.trigger(database, job_id, key, payload, beside=beside)
+async def _trigger(
+    database: Database, job_id: UUID, key: str, payload: str | None, *, allow_overlap: bool
+) -> Triggered:
+    run_id, answer = await schedules.trigger(database, job_id, key, payload, allow_overlap=allow_overlap)
     if unless_held(answer) == "over":
         if await jobs.find(database, job_id) is None:
             raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
         raise JobEnded(f"job {job_id} has ended and will not fire again")
     state = TriggerState(answer)
     if actor_of(database) is not None and state is not TriggerState.REPLAYED:
-        await _note(database, job_id, run_id, state, has_payload=payload is not None)
+        await _record(database, job_id, run_id, state, has_payload=payload is not None)
     return Triggered(run_id, state)
 
 
-async def _note(database: Database, job_id: UUID, run_id: UUID, state: TriggerState, *, has_payload: bool) -> None:
+async def _record(database: Database, job_id: UUID, run_id: UUID, state: TriggerState, *, has_payload: bool) -> None:
     found = await jobs.find(database, job_id)
     assert found is not None
     subject, given = Subject("job", str(job_id), found["name"]), has_payload or None
-    await note(
+    await record(
         database, found["tenant"], Action.JOB_TRIGGERED, subject, run_id=run_id, state=state.value, has_payload=given
     )

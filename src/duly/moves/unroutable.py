@@ -26,14 +26,14 @@ class UnroutableLimits(msgspec.Struct, frozen=True):
     lines: int = 500  # in one step
 
 
-async def set_aside(database: Database, limits: UnroutableLimits, first: Line = FIRST) -> tuple[int, Line]:
+async def mark_unroutable(database: Database, limits: UnroutableLimits, first: Line = FIRST) -> tuple[int, Line]:
     """Take a batch of unroutable runs out of the way of claims. Returns how many there were, and where to go on."""
-    moved, following = await ready.set_aside(
-        database, first, lines=limits.lines, crowd=limits.runs, crowd_more=limits.runs_more, looks=limits.looks
+    moved, following = await ready.mark_unroutable(
+        database, first, lines=limits.lines, backlog=limits.runs, backlog_more=limits.runs_more, looks=limits.looks
     )
     return moved, following or FIRST
 
 
-async def bring_back(database: Database) -> int:
+async def restore_routable(database: Database) -> int:
     """Return a batch of runs to their queues whose handler a live worker has; a claim does so for its own handlers."""
-    return await ready.bring_back(database, UNROUTABLE_MAX)
+    return await ready.restore_routable(database, UNROUTABLE_MAX)

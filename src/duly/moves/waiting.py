@@ -6,18 +6,18 @@ from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.tables import concurrency_keys, dependencies
 
-FOLLOWERS_MAX = 100  # checked in one transaction
+DEPENDENTS_MAX = 100  # checked in one transaction
 EXPIRED_MAX = 1_000  # in each box, by one statement
 RATES_MAX = 1_000
-TURNS_SECONDS = 0.25  # how often reservations are granted, while runs wait
+RESERVATIONS_SECONDS = 0.25  # how often reservations are granted, while runs wait
 IDLE_SECONDS = 0.5  # and while none does: reservations are granted for a second ahead, by the first run that comes
 
 
-async def check_followers(database: Database) -> int:
+async def check_dependents(database: Database) -> int:
     """Release runs whose dependencies had ended when they were submitted. Returns how many were checked."""
-    looked = total = await dependencies.check(database, FOLLOWERS_MAX)
-    while looked == FOLLOWERS_MAX:
-        total += (looked := await dependencies.check(database, FOLLOWERS_MAX))
+    looked = total = await dependencies.check(database, DEPENDENTS_MAX)
+    while looked == DEPENDENTS_MAX:
+        total += (looked := await dependencies.check(database, DEPENDENTS_MAX))
     return total
 
 
@@ -31,12 +31,12 @@ async def expire(database: Database) -> int:
             return ended
 
 
-async def pace(database: Database) -> int:
+async def reserve(database: Database) -> int:
     """Grant reservations to runs that wait at a rate limit, just far enough ahead that they start on time.
 
     Returns how many rate limits the last round looked at.
     """
     while True:
-        paced = await concurrency_keys.pace(database, RATES_MAX)
-        if paced.given < RATES_MAX:
-            return paced.looked
+        reserved = await concurrency_keys.reserve(database, RATES_MAX)
+        if reserved.given < RATES_MAX:
+            return reserved.looked

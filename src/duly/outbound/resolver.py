@@ -54,7 +54,7 @@ class SystemResolver:
     def __init__(self, clock: Clock, lookup: Callable[[str], Sequence[str]] = system_lookup) -> None:
         self._clock = clock
         self._lookup = lookup
-        self._asked: dict[str, _Asked] = {}
+        self._requested: dict[str, _Asked] = {}
         self._in_line: dict[str, _Asked] = {}  # those that wait to be started, in order
         self._under_way: Counter[int] = Counter()  # by tenant
         self._kept: dict[str, tuple[float, Sequence[str]]] = {}
@@ -64,35 +64,35 @@ class SystemResolver:
         kept = self._kept.get(host)
         if kept is not None and self._clock.monotonic() < kept[0]:
             return kept[1]
-        asked = self._asked.get(host) or self._put_in_line(host)
-        asked.waiting[tenant] += 1
+        requested = self._requested.get(host) or self._put_in_line(host)
+        requested.waiting[tenant] += 1
         self._start_next()
         try:
-            return await asyncio.shield(asked.answer)  # others may wait for the same answer
+            return await asyncio.shield(requested.answer)  # others may wait for the same answer
         finally:
-            asked.waiting[tenant] -= 1
-            asked.waiting += Counter()  # forgets tenants without waiters
-            if not asked.waiting:
-                self._leave_line(host, asked)
+            requested.waiting[tenant] -= 1
+            requested.waiting += Counter()  # forgets tenants without waiters
+            if not requested.waiting:
+                self._leave_line(host, requested)
 
     def _put_in_line(self, host: str) -> _Asked:
-        asked = _Asked(asyncio.get_running_loop().create_future())
-        self._asked[host] = self._in_line[host] = asked
-        return asked
+        requested = _Asked(asyncio.get_running_loop().create_future())
+        self._requested[host] = self._in_line[host] = requested
+        return requested
 
-    def _leave_line(self, host: str, asked: _Asked) -> None:
-        if self._in_line.get(host) is asked:
-            del self._in_line[host], self._asked[host]
+    def _leave_line(self, host: str, requested: _Asked) -> None:
+        if self._in_line.get(host) is requested:
+            del self._in_line[host], self._requested[host]
 
     def _start_next(self) -> None:
         """Start what may be: a tenant that has its part under way delays nobody behind it."""
-        for host, asked in list(self._in_line.items()):
+        for host, requested in list(self._in_line.items()):
             if self._under_way.total() >= LOOKUPS_MAX:
                 return
-            tenant = next((one for one in asked.waiting if self._under_way[one] < LOOKUPS_PER_TENANT_MAX), None)
+            tenant = next((one for one in requested.waiting if self._under_way[one] < LOOKUPS_PER_TENANT_MAX), None)
             if tenant is not None:
                 del self._in_line[host]
-                self._start(host, tenant, asked.answer)
+                self._start(host, tenant, requested.answer)
 
     def _start(self, host: str, tenant: int, answer: asyncio.Future[Sequence[str]]) -> None:
         self._under_way[tenant] += 1
@@ -116,7 +116,7 @@ class SystemResolver:
     def _answered(
         self, host: str, tenant: int, answer: asyncio.Future[Sequence[str]], found: Sequence[str] | Unresolved
     ) -> None:
-        del self._asked[host]
+        del self._requested[host]
         self._under_way[tenant] -= 1
         self._under_way += Counter()  # forgets tenants that have none under way
         self._start_next()

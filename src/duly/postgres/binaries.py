@@ -107,10 +107,10 @@ def wheel_binaries() -> Path:
 
 def version_of(folder: Path, account: Account) -> str:
     """Ask the server program for its version, as the account that will run it."""
-    asked = account.run([str(folder / "postgres"), "--version"])
-    found = re.search(r"\(PostgreSQL\) ([0-9][0-9.]*)", asked.stdout)
+    requested = account.run([str(folder / "postgres"), "--version"])
+    found = re.search(r"\(PostgreSQL\) ([0-9][0-9.]*)", requested.stdout)
     if not found:
-        raise BinariesMissing(f"{folder / 'postgres'} does not run here: {asked.stderr.strip()}")
+        raise BinariesMissing(f"{folder / 'postgres'} does not run here: {requested.stderr.strip()}")
     return found[1]
 
 

@@ -222,14 +222,14 @@ def open_log(path: Path) -> IO[bytes]:
 
 def wait_until_ready(server: Server, folder: Folder, begin: int, on_wait: OnWait | None) -> None:
     """Wait until the server takes connections, for as long as it lives: a recovery takes its time."""
-    started, told = time.monotonic(), 0.0
+    started, reported = time.monotonic(), 0.0
     while not is_ready(server, folder.pgdata):
         if server.poll() is not None:
             words = "\n".join(last_lines(folder.log, begin))
             raise ServerFailed(f"PostgreSQL did not start on {folder.pgdata}; it said:\n{words}")
         waited = time.monotonic() - started
-        if on_wait and waited - told >= 1.0:
-            told = waited
+        if on_wait and waited - reported >= 1.0:
+            reported = waited
             on_wait(waited, "".join(last_lines(folder.log, begin)[-1:]))
         time.sleep(POLL_SECONDS)
 

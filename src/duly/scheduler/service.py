@@ -159,10 +159,10 @@ class Scheduler:
 
     async def _mind_recovery(self) -> None:
         """Record that we stage, before staging; while a recovery is open, missed fires are held, and not acted upon."""
-        self._recovery = await recover.note_staging(self._database, self._recovery_after, self._rng, self._log)
+        self._recovery = await recover.record_staging(self._database, self._recovery_after, self._rng, self._log)
         self._cohorts.holds_missed = self._recovery is not None and self._recovery.state == OPEN
         if self._cohorts.holds_missed:
-            await recover.hold_missed(self._database, self.scheduler_id, self._epochs)
+            await recover.defer_missed(self._database, self.scheduler_id, self._epochs)
 
     async def _follow_zones(self) -> None:
         """Read which time zone data is in force before we stage anything by ours, and put ours in force when we may."""
@@ -215,8 +215,8 @@ class Scheduler:
         budget, recovery_id = self._lane.until(now, share), self._recovery.recovery_id if self._recovery else None
         went = await go_on(self._database, list(self._epochs), now, budget, recovery_id)
         self._lane_due_at = {moment for moment in self._lane_due_at if moment > now} | went.due_at
-        self._lane.spend(went.made)
-        self.health.backfilled += went.made
+        self._lane.spend(went.created)
+        self.health.backfilled += went.created
 
     async def _step_safely(self) -> float:
         """Stage one batch and return how long to sleep after it."""

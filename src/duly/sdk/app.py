@@ -95,7 +95,7 @@ class App:
     ) -> Any:
         """Register a function under its own name, or under `name`; `aliases` are names it had before, `tags` words to
         find its runs by. `expires_after`: a run that has not started so long after its scheduled moment ends as
-        expired. `on_done` and `on_dead`: completion callbacks of what this app submits or declares: for every end, or
+        expired. `on_end` and `on_failure`: completion callbacks of what this app submits or declares: for every end, or
         for dead letters; a URL, or a job's name.
 
         Its parameters are filled from JSON by their annotations; one annotated `duly.Run` and standing first is the

@@ -29,16 +29,16 @@ def changed(job: Recurring, changes: Changes, work: Work) -> Recurring:
     if not changes:
         raise InvalidOption("nothing is to be changed; name what is, such as edit(cron=…)")
     fields = fields_of(changes)
-    is_apart = fields.keys() <= _APART
-    spec = JobSpec(target=_KEPT, queue=job.queue, priority=job.priority, name=job.name) if is_apart else spec_of(job)
+    is_isolated = fields.keys() <= _APART
+    spec = JobSpec(target=_KEPT, queue=job.queue, priority=job.priority, name=job.name) if is_isolated else spec_of(job)
     if spec.retry is None and fields.keys() & _POLICY:  # the handler's policy becomes its own
         policy = rules_of(work.options.but(own=True))
         spec = msgspec.structs.replace(spec, retry=policy["retry"], timeout=policy["timeout"])
     spec = msgspec.structs.replace(spec, **fields, **waits_of(_schedule(job, changes)))
-    made = compile_recurring(spec, None, carried_of(job.options))
-    kept = {"handler": job.handler, "options": job.options} if is_apart else {}
+    created = compile_recurring(spec, None, carried_of(job.options))
+    kept = {"handler": job.handler, "options": job.options} if is_isolated else {}
     payload = _payload(job, changes, work)
-    return msgspec.structs.replace(made, payload=payload, owner=job.owner, source=job.source, **kept)
+    return msgspec.structs.replace(created, payload=payload, owner=job.owner, source=job.source, **kept)
 
 
 def _schedule(job: Recurring, changes: Changes) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import target_spec
 from duly.domain.number import is_whole
 from duly.domain.runs import payload as payloads
-from duly.domain.runs.dependencies import After, check_after
+from duly.domain.runs.dependencies import DependsOn, check_dependencies
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.spec import FunctionTarget
@@ -121,7 +121,7 @@ class Choices:
             "request_id": check_request_id,
             "traceparent": check_traceparent,
             "parent": _parent,
-            "after": _after,
+            "depends_on": _depends_on,
         }
         return {name: check(self.given[name]) for name, check in checks.items() if name in self.given}
 
@@ -164,11 +164,11 @@ def _parent(value: RunContext | UUID) -> UUID:
     return run_id
 
 
-def _after(values: Any) -> After:
+def _depends_on(values: Any) -> DependsOn:
     """Check dependencies: handles or ids of one-shots, or each with its required outcome. Raises InvalidOption."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise InvalidOption(f"after {values!r} is not a list; give one: [{values!r}]")
     pairs = (value if isinstance(value, tuple) else (value, "success") for value in values)
-    return check_after(
+    return check_dependencies(
         (job if isinstance(job, UUID | str) else getattr(job, "job_id", repr(job)), on) for job, on in pairs
     )

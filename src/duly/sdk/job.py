@@ -96,9 +96,9 @@ class Job(Generic[T]):
         return await skip_next(database, await self._job_id(database))
 
     async def trigger(
-        self, arguments: Mapping[str, Any] | None = None, *, beside: bool = False, key: str | None = None
+        self, arguments: Mapping[str, Any] | None = None, *, allow_overlap: bool = False, key: str | None = None
     ) -> RunHandle[T]:
-        """Run it now, beside its schedule; with `arguments` of its own, and with `beside` whatever is running.
+        """Run it now, beside its schedule; with `arguments` of its own, and with `allow_overlap` whatever is running.
 
         The handle's `state` is ready, blocked or skipped_overlap; the same `key` is the same run: replayed. Raises
         NotFound, InvalidArguments, InvalidOption.
@@ -108,10 +108,10 @@ class Job(Generic[T]):
         found = await self._found(database)
         work = self._work_of(found)
         body = None if arguments is None else work.encode((), check_arguments(arguments, work.name))
-        made = await trigger(database, found["job_id"], key=chosen, payload=body, beside=beside)
-        if made.state == TriggerState.READY:
+        created = await trigger(database, found["job_id"], key=chosen, payload=body, allow_overlap=allow_overlap)
+        if created.state == TriggerState.READY:
             (await self._app.connections.waker()).wake(found["queue"])
-        return RunHandle(self._app, work, made.run_id, str(made.state))
+        return RunHandle(self._app, work, created.run_id, str(created.state))
 
     async def edit(self, **changes: Unpack[Changes]) -> int:
         """Change only the given fields, from now on. Returns its new version.

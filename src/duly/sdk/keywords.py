@@ -36,7 +36,7 @@ class OneShot(Protocol):
         ...
 
 
-Followed = OneShot | UUID | str
+DependsOnJob = OneShot | UUID | str
 
 
 class When(TypedDict, total=False):
@@ -67,8 +67,8 @@ class Rules(When, total=False):
     timeout: Duration | None
     tags: Sequence[str] | None
     expires_after: Duration | None
-    on_done: Told | None
-    on_dead: Told | None
+    on_end: Told | None
+    on_failure: Told | None
 
 
 class Declared(Rules, total=False):
@@ -96,7 +96,7 @@ class Keywords(Limits, total=False):
     request_id: str | None
     traceparent: str | None
     parent: RunContext | UUID | None
-    after: Sequence[Followed | tuple[Followed, On]] | None
+    depends_on: Sequence[DependsOnJob | tuple[DependsOnJob, On]] | None
     connection: Any
     tenant: int | None
 
@@ -153,7 +153,7 @@ def _read(name: str, value: Any) -> Any:
         case "rate":
             check_rate(value)
             return RateLimit(key=value.key, limit=value.limit, per=_plain(value.per), burst=value.burst)
-        case "on_done" | "on_dead":
+        case "on_end" | "on_failure":
             known = read_callback(name, value)
             return None if known is None else Callback(url=known.url, job=known.job, queue=known.queue)
     return _plain(value)

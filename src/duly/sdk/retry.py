@@ -20,7 +20,7 @@ class Retry:
     After attempt n the delay is at most `base` × 2ⁿ⁻¹ (exponential), `base` × n (linear), both no more than `cap`,
     `base` (fixed), or the n-th of `delays` (list). `jitter` is the random part of it: "full", "equal", "none", or from
     0 to 1. No attempt starts later than `max_age` after the first was due. `rules` handle some failures otherwise:
-    `{"error": ValueError, "then": "bury"}`, `{"status": "5xx", "then": "snooze", "delay": "PT5M"}`; the first match
+    `{"error": ValueError, "action": "dead"}`, `{"status": "5xx", "action": "snooze", "delay": "PT5M"}`; the first match
     decides. Raises InvalidOption when the fields do not fit together.
     """
 

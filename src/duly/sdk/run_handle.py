@@ -13,7 +13,7 @@ import msgspec
 from duly.domain.errors import DulyError, NotFound
 from duly.domain.jobs.job import check_arguments, check_key, check_name, check_priority
 from duly.moves.cancel import CancelAnswer, cancel_run, cancel_subtasks
-from duly.moves.run_again import Changes, run_again
+from duly.moves.rerun import Changes, rerun
 from duly.sdk.background import sync_twin
 from duly.sdk.waiting import until_final
 from duly.store.boxes import runs
@@ -108,7 +108,7 @@ class RunHandle(Generic[T]):
             await cancel_subtasks(database, self.run_id)
         return answer
 
-    async def run_again(
+    async def rerun(
         self,
         arguments: Mapping[str, Any] | None = None,
         *,
@@ -123,7 +123,7 @@ class RunHandle(Generic[T]):
         """
         work = self._work
         payload = None if arguments is None else work.encode((), check_arguments(arguments, work.name))
-        made = await run_again(
+        created = await rerun(
             await self._app.connections.database(),
             self.run_id,
             key=secrets.token_urlsafe(16) if key is None else check_key(key),
@@ -135,15 +135,15 @@ class RunHandle(Generic[T]):
                 at,
             ),
         )
-        (await self._app.connections.waker()).wake(made.queue)
-        return RunHandle(self._app, work, made.run_id, "submitted")
+        (await self._app.connections.waker()).wake(created.queue)
+        return RunHandle(self._app, work, created.run_id, "submitted")
 
     # For plain functions.
     status_sync = sync_twin(status)
     result_sync = sync_twin(result)
     progress_sync = sync_twin(progress)
     cancel_sync = sync_twin(cancel)
-    run_again_sync = sync_twin(run_again)
+    rerun_sync = sync_twin(rerun)
 
     def __repr__(self) -> str:
         return f"<RunHandle of {self._work.name} {self.run_id}: {self.state}>"

@@ -13,7 +13,7 @@ from duly.domain.errors import InvalidArguments, InvalidOption, InvalidWorkflow
 from duly.domain.fields import non_defaults
 from duly.domain.jobs.job import check_key, check_name, check_priority, check_tags
 from duly.domain.jobs.spec_of import workflow_spec_of
-from duly.domain.runs.callbacks import check_then
+from duly.domain.runs.callbacks import check_callbacks
 from duly.domain.runs.options import options_of
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.addresses import called_by, called_in
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 # Options that say when a job runs, or identify it: a node runs when its parents have ended.
 _NOT_OF_A_NODE = (
     *("at", "delay", "every", "cron", "when", "schedule", "tz", "mode", "start", "end", "max_runs", "jitter"),
-    *("misfire", "overlap", "calendars", "pause_on_failure", "name", "key", "on_done", "on_dead", "parent"),
-    *("connection", "tenant", "after"),
+    *("misfire", "overlap", "calendars", "pause_on_failure", "name", "key", "on_end", "on_failure", "parent"),
+    *("connection", "tenant", "depends_on"),
 )
 
 
@@ -92,7 +92,7 @@ class Workflow:
 
     It may be submitted any number of times, and declared as a schedule.
 
-    `on_done` and `on_dead`: a URL, or the name of a job, that is notified of its end, or of its failure.
+    `on_end` and `on_failure`: a URL, or the name of a job, that is notified of its end, or of its failure.
     """
 
     item = Item()
@@ -104,13 +104,13 @@ class Workflow:
         *,
         app: App | None = None,
         tags: Sequence[str] = (),
-        on_done: Told | None = None,
-        on_dead: Told | None = None,
+        on_end: Told | None = None,
+        on_failure: Told | None = None,
     ) -> None:
         self.name = check_name(name, "workflow")
         self._app = app
         self._tags = check_tags(tags)
-        self._then = check_then(on_done, on_dead)
+        self._callbacks = check_callbacks(on_end, on_failure)
         self._nodes: dict[str, KnownNode] = {}
 
     def add(
@@ -119,7 +119,7 @@ class Workflow:
         work: Submitter[..., Any],
         /,
         *args: Any,
-        after: Sequence[Node | Edge] = (),
+        depends_on: Sequence[Node | Edge] = (),
         **kwargs: Any,
     ) -> Node:
         """Add a node: a handler or a target, as it is or with `.options(…)`, and its arguments.
@@ -128,7 +128,7 @@ class Workflow:
         then it must fail, unless `after` says otherwise. `after` names further nodes to depend on. Raises
         InvalidWorkflow, InvalidArguments, InvalidPayload, InvalidOption, UnknownQueue.
         """
-        return self._add(name, work, args, kwargs, after, None)
+        return self._add(name, work, args, kwargs, depends_on, None)
 
     def map(
         self,
@@ -137,7 +137,7 @@ class Workflow:
         /,
         *args: Any,
         over: Reference,
-        after: Sequence[Node | Edge] = (),
+        depends_on: Sequence[Node | Edge] = (),
         **kwargs: Any,
     ) -> Node:
         """Add a node with one run for each item of a list that is another node's result; its own result is the list of
@@ -151,7 +151,7 @@ class Workflow:
             )
         if not any(isinstance(one, Item) for one in placeholders([args, kwargs])):
             args = (self.item, *args)
-        return self._add(name, work, args, kwargs, after, over)
+        return self._add(name, work, args, kwargs, depends_on, over)
 
     def spec(self) -> dict[str, Any]:
         """Return the body of `POST /v1/workflows` and the input of `duly workflows submit`. Raises InvalidWorkflow."""
@@ -167,16 +167,16 @@ class Workflow:
         app, workflow = self.app, self._checked()
         app.connections.check_calls(called_in(workflow))
         chosen = secrets.token_urlsafe(16) if key is None else check_key(key)
-        made = await ask_until_answered(
+        created = await ask_until_answered(
             (await app.connections.database()).acting_as(None),
             lambda database, key: submit_workflow(database, app.tenant, key, workflow),
             chosen,
             "workflow",
         )
         waker = await app.connections.waker()
-        for queue in {node.submission.queue for node in workflow.nodes if not node.after}:
+        for queue in {node.submission.queue for node in workflow.nodes if not node.depends_on}:
             waker.wake(queue)
-        return WorkflowHandle(app, made.workflow_id, self.name, replayed=made.replayed)
+        return WorkflowHandle(app, created.workflow_id, self.name, replayed=created.replayed)
 
     def submit_sync(self, *, key: str | None = None) -> WorkflowHandle:
         """Submit it, from a plain function."""
@@ -218,7 +218,9 @@ class Workflow:
             raise InvalidOption(f"the schedule {chosen!r} does not say when; give cron=, every=, when= or schedule=")
         self.app.check_queue(check_name(queue, "queue"))
         options = options_of(
-            target=target_for(msgspec.structs.replace(workflow, then=None)), tags=self._tags, then=self._then
+            target=target_for(msgspec.structs.replace(workflow, callbacks=None)),
+            tags=self._tags,
+            callbacks=self._callbacks,
         )
         self.app.declare(
             Declaration(chosen, UncheckedWork(WORKFLOW, options, queue, check_priority(priority)), shape, None)
@@ -240,7 +242,7 @@ class Workflow:
         work: Submitter[..., Any],
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        after: Sequence[Node | Edge],
+        depends_on: Sequence[Node | Edge],
         over: Reference | None,
     ) -> Node:
         if isinstance(name, Submitter):
@@ -249,7 +251,7 @@ class Workflow:
             raise InvalidWorkflow(f"two nodes of {self.name} are called {name!r}; give one of them another name")
         self._check_work(name, work)
         given = [*placeholders([args, kwargs]), *(() if over is None else (over,))]
-        edges = self._edges(name, after, [one for one in given if isinstance(one, OfNode)])
+        edges = self._edges(name, depends_on, [one for one in given if isinstance(one, OfNode)])
         shot = work._choices.shot(work._work.encode_open(args, kwargs, written))
         reference = None if over is None else KnownReference(over.node, over.path)
         self._nodes[name] = KnownNode(name, shot, edges, reference)
@@ -266,14 +268,16 @@ class Workflow:
         _check_choices(name, work._choices)
         self._app = work._app
 
-    def _edges(self, name: str, after: Sequence[Node | Edge], references: Sequence[OfNode]) -> tuple[KnownEdge, ...]:
+    def _edges(
+        self, name: str, depends_on: Sequence[Node | Edge], references: Sequence[OfNode]
+    ) -> tuple[KnownEdge, ...]:
         """Return the dependencies of a node: the named ones, and those that its arguments refer to."""
-        if isinstance(after, Node | Edge | str) or not isinstance(after, Iterable):
+        if isinstance(depends_on, Node | Edge | str) or not isinstance(depends_on, Iterable):
             raise InvalidWorkflow(
-                f"node {name!r}: after= takes a list of nodes, such as after=[extract]; given is {shown(after)}"
+                f"node {name!r}: after= takes a list of nodes, such as depends_on=[extract]; given is {shown(depends_on)}"
             )
         found: dict[str, Edge] = {}
-        for one in after:
+        for one in depends_on:
             edge = one.succeeded if isinstance(one, Node) else one
             if not isinstance(edge, Edge):
                 raise InvalidWorkflow(
@@ -296,7 +300,7 @@ class Workflow:
 
     def _checked(self) -> Known:
         nodes = tuple(self._nodes.values())
-        workflow = Known(self.name, nodes, self._tags, self._then)
+        workflow = Known(self.name, nodes, self._tags, self._callbacks)
         check_workflow(workflow)
         return workflow
 

@@ -10,7 +10,7 @@ import msgspec
 
 from duly.domain.errors import DulyError, NotFound
 from duly.domain.jobs.job import check_reason
-from duly.domain.workflows.told import told_nodes
+from duly.domain.workflows.described import described_nodes
 from duly.domain.workflows.workflow import FINAL
 from duly.moves.workflows import workflows as moves
 from duly.sdk.background import sync_twin
@@ -56,7 +56,7 @@ class WorkflowHandle:
 
     async def nodes(self) -> dict[str, dict[str, Any]]:
         """Return the state of each node, by its name. Raises NotFound."""
-        return {node["name"]: node for node in told_nodes((await self._found())["nodes"])}
+        return {node["name"]: node for node in described_nodes((await self._found())["nodes"])}
 
     async def wait(self, timeout: float | None = None) -> str:
         """Wait until it has ended, and return its state. Raises TimeoutError after `timeout` seconds."""
@@ -76,8 +76,8 @@ class WorkflowHandle:
         if state != "succeeded":
             raise WorkflowFailed(found)
         done = [one for one in found["nodes"] if one["state"] == "succeeded"]
-        followed = {edge["node"] for one in done for edge in one["parents"]}
-        return {one["name"]: await self._result(one["name"]) for one in done if one["name"] not in followed}
+        dependency = {edge["node"] for one in done for edge in one["parents"]}
+        return {one["name"]: await self._result(one["name"]) for one in done if one["name"] not in dependency}
 
     async def cancel(self, reason: str = "cancelled on request") -> str:
         """Cancel it: no node starts any more, and active ones are asked to stop. Returns its state. Raises NotFound."""

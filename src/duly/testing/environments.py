@@ -23,7 +23,7 @@ from duly.clock import Rng, SystemClock
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import InvalidSchedule
 from duly.domain.jobs.job import check_moment
-from duly.domain.runs.outcome import Awaited, Outcome, Parked, TimedOut
+from duly.domain.runs.outcome import Awaited, Outcome, TimedOut, WaitForDestination
 from duly.domain.runs.progress import Progress
 from duly.domain.runs.run import Run
 from duly.domain.targets.target import WORKFLOW
@@ -36,10 +36,10 @@ from duly.moves.schedules.backfill import go_on
 from duly.moves.schedules.declare import declare
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
-from duly.moves.waiting import check_followers, expire
+from duly.moves.waiting import check_dependents, expire
 from duly.moves.workflows.hand_out import hand_out
 from duly.moves.workflows.runs import settle_ended
-from duly.moves.workflows.workflows import run_errands
+from duly.moves.workflows.workflows import run_workflow_tasks
 from duly.sdk.app import App
 from duly.sdk.background import sync_twin
 from duly.sdk.handler import Handler
@@ -102,7 +102,7 @@ class Environment:
             raise InvalidSchedule("; ".join(refused))
         database = await self._app.connections.database()
         await self._renew(database)
-        await check_followers(database)
+        await check_dependents(database)
         fired: list[Fire] = []
         while due := await self._take_due(database):
             for run in due:
@@ -111,8 +111,8 @@ class Environment:
                 else:
                     fired.append(await self._fire(database, run))
             await carry_out(database)
-            await run_errands(database)
-            await check_followers(database)
+            await run_workflow_tasks(database)
+            await check_dependents(database)
             await settle_ended(database, self._rng)
             if len(fired) > FIRES_AT_ONE_MOMENT_MAX:
                 raise RuntimeError(
@@ -216,7 +216,7 @@ class Environment:
     async def _start(self, database: Database, run: Run) -> None:
         """Start the workflow that a run is for; when that has ended, so has the run."""
         came_to = await start(database, run)
-        if isinstance(came_to, Parked | Awaited):
+        if isinstance(came_to, WaitForDestination | Awaited):
             await defer(database, self._worker_id, [Deferred(run, self._at, came_to)])
         else:
             await settle(database, self._worker_id, [Settled(run, self._at, self._at, came_to)], self._rng)
@@ -226,19 +226,19 @@ class Environment:
         run = msgspec.structs.replace(run, payload=await _payload_of(database, run))
         run = (await hand_out(database, [run])).get(run.run_id, run)
         payload = run.payload
-        desk = EnvironmentDesk(self._app, self._worker_id)
+        services = EnvironmentServices(self._app, self._worker_id)
         saved = (await runs.checkpoints(database, [run.run_id])).get(run.run_id) if run.attempt > 1 else None
-        context = RunContext(run, desk, started_at=self._at, saved=saved)
+        context = RunContext(run, services, started_at=self._at, saved=saved)
         outcome = await _attempt(handler, context, payload, run.policy.timeout_seconds)
-        await desk.flush(run)
+        await services.flush(run)
         settled = Settled(run, self._at, self._at, outcome, context.left_behind)
         await settle(database, self._worker_id, [settled], self._rng)
-        fire = fire_of(handler, run, payload, self._at, outcome, desk.lines)
+        fire = fire_of(handler, run, payload, self._at, outcome, services.lines)
         self.fires.append(fire)
         return fire
 
 
-class EnvironmentDesk:
+class EnvironmentServices:
     """Serves one attempt: checkpoints and progress go to the real store, log lines to the test."""
 
     def __init__(self, app: App, worker_id: UUID) -> None:

@@ -11,7 +11,7 @@ from duly.domain.fields import PRINTABLE, Moment
 from duly.domain.tenancy.audit import Action
 from duly.wire.keys import TenantNumber
 from duly.wire.pages import Page, PageQuery
-from duly.wire.schema.shapes import Told, check_reach
+from duly.wire.schema.shapes import ResponseModel, check_reach
 
 ActionName = Annotated[str, Meta(description="Action.", examples=["job.paused"], extra_json_schema={"enum": [*Action]})]
 ActorText = Annotated[
@@ -48,7 +48,7 @@ class AuditQuery(PageQuery, frozen=True):
         check_reach(since=self.since, until=self.until)
 
 
-class AuditActor(Told, frozen=True):
+class AuditActor(ResponseModel, frozen=True):
     """The actor of a change: a key, a browser session of a key, a local account with database access, or Duly itself."""
 
     kind: Literal["key", "session", "local", "engine"]
@@ -56,7 +56,7 @@ class AuditActor(Told, frozen=True):
     name: str
 
 
-class AuditSubject(Told, frozen=True):
+class AuditSubject(ResponseModel, frozen=True):
     """The thing that was changed. Many at once have no id."""
 
     kind: str
@@ -64,7 +64,7 @@ class AuditSubject(Told, frozen=True):
     name: str | None
 
 
-class AuditEntry(Told, frozen=True):
+class AuditEntry(ResponseModel, frozen=True):
     """One change."""
 
     audit_id: UUID

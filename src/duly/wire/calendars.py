@@ -7,10 +7,10 @@ from uuid import UUID
 from duly.domain.fields import Moment
 from duly.wire.pages import Items
 from duly.wire.schema.schedule_schema import CalendarFields
-from duly.wire.schema.shapes import Told
+from duly.wire.schema.shapes import ResponseModel
 
 
-class CalendarUser(Told, frozen=True):
+class CalendarUser(ResponseModel, frozen=True):
     """A job that uses a calendar, and its next moment."""
 
     job_id: UUID
@@ -18,7 +18,7 @@ class CalendarUser(Told, frozen=True):
     scheduled_at: Moment
 
 
-class Calendar(Told, frozen=True):
+class Calendar(ResponseModel, frozen=True):
     """A stored calendar. Its `jobs`, up to 50, are listed where one calendar is requested."""
 
     name: str
@@ -26,7 +26,7 @@ class Calendar(Told, frozen=True):
     jobs: list[CalendarUser] | None = None
 
 
-class KeptCalendar(Calendar, frozen=True, kw_only=True):
+class SavedCalendar(Calendar, frozen=True, kw_only=True):
     """A calendar that was stored, and how many schedules were rearmed."""
 
     schedules: int

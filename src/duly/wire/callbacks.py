@@ -8,10 +8,10 @@ from uuid import UUID
 from msgspec import Meta
 
 from duly.domain.fields import Duration, Moment
-from duly.wire.schema.shapes import Asked, RetryAfter, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel, RetryAfter
 
 
-class CallbackOutcome(Asked, frozen=True):
+class CallbackOutcome(RequestModel, frozen=True):
     """The outcome of a webhook that was answered 202.
 
     `result` is of a success; `reason`, `retry`, `retry_after` of a failure.
@@ -24,7 +24,7 @@ class CallbackOutcome(Asked, frozen=True):
     retry_after: RetryAfter | None = None
 
 
-class CallbackSettled(Told, frozen=True):
+class CallbackSettled(ResponseModel, frozen=True):
     """The state of the run after the report."""
 
     run_id: UUID
@@ -32,20 +32,20 @@ class CallbackSettled(Told, frozen=True):
     state: str
 
 
-class CallbackExtension(Asked, frozen=True):
+class CallbackExtension(RequestModel, frozen=True):
     """The extra time that the receiver needs, counted from now; at most 30 days."""
 
     within: Duration
 
 
-class CallbackExtended(Told, frozen=True):
+class CallbackExtended(ResponseModel, frozen=True):
     """The new deadline of the receiver."""
 
     run_id: UUID
     deadline_at: Moment
 
 
-class CallbackProgress(Asked, frozen=True):
+class CallbackProgress(RequestModel, frozen=True):
     """The progress of a run: `done` of `total`, which may be unknown."""
 
     done: Annotated[float, Meta(ge=0)]

@@ -8,11 +8,11 @@ from uuid import UUID
 from msgspec import UNSET, Meta, UnsetType
 
 from duly.domain.fields import Duration, Moment
-from duly.domain.targets.destination import PLACES_DEFAULT, PLACES_MAX, RATE_MAX, RATE_MIN, RETRY_SHARE_DEFAULT
+from duly.domain.targets.destination import RATE_MAX, RATE_MIN, RETRY_SHARE_DEFAULT, SLOTS_DEFAULT, SLOTS_MAX
 from duly.wire.pages import Items, Page
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
-Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="Maximum number of concurrent requests.")]
+Slots = Annotated[int, Meta(ge=1, le=SLOTS_MAX, description="Maximum number of concurrent requests.")]
 RatePerSecond = Annotated[
     float, Meta(ge=RATE_MIN, le=RATE_MAX, description="Maximum number of requests per second; null: no limit.")
 ]
@@ -37,24 +37,24 @@ RetryShare = Annotated[
 ]
 
 
-class DestinationRequest(Asked, frozen=True):
+class DestinationRequest(RequestModel, frozen=True):
     """A destination to create before the first webhook goes there, so that the receiver can be given its secret."""
 
     url: Url
-    places: Places = PLACES_DEFAULT
+    slots: Slots = SLOTS_DEFAULT
     rate_per_second: RatePerSecond | None = None
     retry_share: RetryShare = RETRY_SHARE_DEFAULT
 
 
-class DestinationChange(Asked, frozen=True):
+class DestinationChange(RequestModel, frozen=True):
     """Limits of a destination; those left out stay as they are."""
 
-    places: Places | UnsetType = UNSET
+    slots: Slots | UnsetType = UNSET
     rate_per_second: RatePerSecond | UnsetType | None = UNSET
     retry_share: RetryShare | UnsetType = UNSET
 
 
-class Destination(Told, frozen=True):
+class Destination(ResponseModel, frozen=True):
     """A destination of webhooks: its limits and its health."""
 
     destination_id: UUID
@@ -68,34 +68,34 @@ class Destination(Told, frozen=True):
     wait_until: Annotated[
         Moment | None, Meta(description="Time of the next request while the circuit is open; null: now.")
     ]
-    turned_at: Annotated[Moment, Meta(description="Time of the last change of state.")]
-    places: int
+    state_changed_at: Annotated[Moment, Meta(description="Time of the last change of state.")]
+    slots: int
     rate_per_second: float | None
     in_flight: Annotated[int, Meta(description="Requests in flight, as last reported by the workers.")]
-    parked: Annotated[int, Meta(description="Blocked runs that wait for it, counted up to 10,000.")]
+    waiting_runs: Annotated[int, Meta(description="Blocked runs that wait for it, counted up to 10,000.")]
     steady_rate: Annotated[float | None, Meta(description="Usual number of successful responses per second.")]
     ramp_rate: Annotated[
         float | None, Meta(description="Slow start after an outage: its first rate. Null: no slow start.")
     ]
     healthy_total: int
     failing_total: int
-    made_at: Moment
+    created_at: Moment
     retry_share: Annotated[float, Meta(description="Retries allowed per first attempt.")]
     retries_total: Annotated[int, Meta(description="Retries sent.")]
-    turned_away_total: Annotated[int, Meta(description="Retries delayed because there were too many.")]
+    rejected_total: Annotated[int, Meta(description="Retries delayed because there were too many.")]
 
 
 class DestinationList(Page[Destination], frozen=True):
     """A page of destinations, in order of their origins."""
 
 
-class DestinationOpening(Asked, frozen=True):
+class DestinationOpening(RequestModel, frozen=True):
     """The time for which the circuit stays open."""
 
     duration: Annotated[Duration, Meta(description="PT1S to P7D.", examples=["PT10M"])] = "PT10M"
 
 
-class WaitingRun(Told, frozen=True):
+class WaitingRun(ResponseModel, frozen=True):
     """A run that waits for a destination. Waiting uses up no attempt."""
 
     run_id: UUID
@@ -111,7 +111,7 @@ class WaitingRunList(Page[WaitingRun], frozen=True):
     """A page of runs that wait for a destination, in the order in which they go on."""
 
 
-class FailedAttempt(Told, frozen=True):
+class FailedAttempt(ResponseModel, frozen=True):
     """An attempt that failed at a destination."""
 
     run_id: UUID
@@ -127,12 +127,12 @@ class FailedAttemptList(Page[FailedAttempt], frozen=True):
     """A page of attempts that failed at a destination, the last first."""
 
 
-class SigningSecret(Told, frozen=True):
+class SigningSecret(ResponseModel, frozen=True):
     """A secret that signs requests to a destination."""
 
     number: int
     secret: Annotated[str, Meta(description="`whsec_` and base64, the format of Standard Webhooks.")]
-    made_at: Moment
+    created_at: Moment
     retires_at: Annotated[Moment | None, Meta(description="End of its validity; null: it is the newest.")]
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from msgspec import Meta
 from duly.domain.fields import Moment, Name
 from duly.domain.jobs.spec import Kind, Source
 from duly.wire.pages import Items
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
 MEDIA_TYPE = "application/cloudevents+json"
 BATCH_MEDIA_TYPE = "application/cloudevents-batch+json"
@@ -54,7 +54,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
 CloudEvents = Annotated[list[CloudEvent], Meta(max_length=EVENTS_MAX)]
 
 
-class EventTaken(Told, frozen=True):
+class EventAccepted(ResponseModel, frozen=True):
     """The runs of an event; for a repeated event, those of the first time."""
 
     event_id: str
@@ -62,11 +62,11 @@ class EventTaken(Told, frozen=True):
     runs: list[UUID]
 
 
-class EventsTaken(Items[EventTaken], frozen=True):
+class EventsAccepted(Items[EventAccepted], frozen=True):
     """The result of each event of a batch, in its order."""
 
 
-class StreamQuery(Asked, frozen=True):
+class StreamQuery(RequestModel, frozen=True):
     """Filters of the event stream."""
 
     types: (

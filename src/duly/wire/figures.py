@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from duly.domain.fields import Moment, Name
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
 StepSeconds = Annotated[
     int, Meta(ge=60, le=604_800, description="Seconds per step: whole minutes; for more than two days, whole hours.")
@@ -16,7 +16,7 @@ StepSeconds = Annotated[
 Seconds = Annotated[float | None, Meta(description="In seconds; null: no attempt started.")]
 
 
-class SeriesQuery(Asked, frozen=True, rename={"since": "from", "until": "to"}):
+class SeriesQuery(RequestModel, frozen=True, rename={"since": "from", "until": "to"}):
     """The time range, the step, and the queue of a series."""
 
     since: Annotated[Moment | None, Meta(description="Start; default: an hour before `to`.")] = None
@@ -25,7 +25,7 @@ class SeriesQuery(Asked, frozen=True, rename={"since": "from", "until": "to"}):
     queue: Name | None = None
 
 
-class Point(Told, frozen=True):
+class Point(ResponseModel, frozen=True):
     """The attempts that ended within one step. `failed` includes those that timed out or were lost."""
 
     at: Moment
@@ -46,7 +46,7 @@ class Point(Told, frozen=True):
     duration_p99: Seconds
 
 
-class Series(Told, frozen=True, rename={"since": "from", "until": "to"}):
+class Series(ResponseModel, frozen=True, rename={"since": "from", "until": "to"}):
     """Every step of the range, and the total."""
 
     since: Moment
@@ -57,26 +57,26 @@ class Series(Told, frozen=True, rename={"since": "from", "until": "to"}):
     points: list[Point]
 
 
-class QueueDepth(Told, frozen=True):
+class QueueDepth(ResponseModel, frozen=True):
     """The backlog of a queue, and its workers."""
 
     name: str
     ready: int
     oldest_age_seconds: float
     workers: int
-    is_held: bool
+    is_paused: bool
 
 
-class Attention(Told, frozen=True):
+class Attention(ResponseModel, frozen=True):
     """A condition that needs a person: its kind, its severity, a sentence, and the thing it is about, if that has a name."""
 
     code: Literal[
-        "everything_held",
-        "queue_held",
+        "everything_paused",
+        "queue_paused",
         "no_worker",
-        "no_handler",
+        "unroutable",
         "queue_old",
-        "dead_lately",
+        "dead_recently",
         "dead",
         "destination_open",
         "failing_schedule",
@@ -87,7 +87,7 @@ class Attention(Told, frozen=True):
     count: int | None = None
 
 
-class Overview(Told, frozen=True):
+class Overview(ResponseModel, frozen=True):
     """The state of a tenant, in four numbers with their details."""
 
     read_at: Moment
@@ -103,28 +103,28 @@ class Overview(Told, frozen=True):
     attention: list[Attention]
 
 
-class ComingMinute(Told, frozen=True):
+class UpcomingMinute(ResponseModel, frozen=True):
     """The number of fires in one minute."""
 
     at: Moment
     fires: int
 
 
-class ComingFires(Told, frozen=True):
+class UpcomingFires(ResponseModel, frozen=True):
     """The fires of the next hour. Those of jobs that wait for an end or an event are unknown."""
 
-    minutes: list[ComingMinute]
+    minutes: list[UpcomingMinute]
     is_complete: Annotated[bool, Meta(description="Whether all timers of the hour were counted.")]
 
 
-class DaysQuery(Asked, frozen=True):
+class DaysQuery(RequestModel, frozen=True):
     """The number of days, and the time zone."""
 
     days: Annotated[int, Meta(ge=1, le=90)] = 35
     zone: Annotated[Name, Meta(description="Time zone of the days, a tz database name.")] = "UTC"
 
 
-class JobDay(Told, frozen=True):
+class JobDay(ResponseModel, frozen=True):
     """The outcomes of a job's occurrences on one day of the zone. `retried` counts attempts that were not the last."""
 
     day: date
@@ -135,7 +135,7 @@ class JobDay(Told, frozen=True):
     cancelled: int
 
 
-class JobDays(Told, frozen=True):
+class JobDays(ResponseModel, frozen=True):
     """Each day with an outcome. Of at most 20,000 records; successes disappear with their history."""
 
     items: list[JobDay]

@@ -7,20 +7,20 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from duly.domain.fields import Duration, Moment, Name
-from duly.domain.limits.limit import PLACES_MAX
+from duly.domain.limits.limit import SLOTS_MAX
 from duly.wire.pages import Page, PageQuery
-from duly.wire.schema.shapes import Asked, Told, check_reach
+from duly.wire.schema.shapes import RequestModel, ResponseModel, check_reach
 
 TENANT_HEADER = "Duly-Tenant"  # percent-encoded; local callers name the tenant they act in, others act in their key's
 Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]
 Count = Annotated[int, Meta(ge=0, le=2_000_000_000)]
-Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="Maximum number of concurrent runs.")]
+Slots = Annotated[int, Meta(ge=1, le=SLOTS_MAX, description="Maximum number of concurrent runs.")]
 Weight = Annotated[int, Meta(ge=1, le=1_000, description="Its share relative to other tenants when slots are scarce.")]
 TenantNumber = Annotated[int, Meta(ge=1, le=2_147_483_647)]
 
 
-class KeyRequest(Asked, frozen=True):
+class KeyRequest(RequestModel, frozen=True):
     """A key to create. Only the operator may name another tenant."""
 
     name: Name
@@ -36,7 +36,7 @@ class KeyRequest(Asked, frozen=True):
         check_reach(expires_at=self.expires_at)
 
 
-class Key(Told, frozen=True):
+class Key(ResponseModel, frozen=True):
     """A key, without its secret."""
 
     key_id: str
@@ -55,7 +55,7 @@ class Key(Told, frozen=True):
     ] = "active"
 
 
-class MadeKey(Told, frozen=True):
+class CreatedKey(ResponseModel, frozen=True):
     """A new key. `key` is its whole text, shown this once."""
 
     key_id: str
@@ -66,7 +66,7 @@ class MadeKey(Told, frozen=True):
     key: str
 
     def __repr__(self) -> str:
-        return f"MadeKey({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+        return f"CreatedKey({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Return the fields for printing, without the key."""
@@ -83,13 +83,13 @@ class KeyList(Page[Key], frozen=True):
     """A page of keys, in order of their ids."""
 
 
-class TenantLimits(Asked, frozen=True):
+class TenantLimits(RequestModel, frozen=True):
     """The limits of a tenant; null: unlimited."""
 
     schedules_max: Count | None = None
     ready_max: Count | None = None
     submit_rate: Rate | None = None
-    running_max: Places | None = None
+    running_max: Slots | None = None
     weight: Weight = 1
     least_period: (
         Annotated[Duration, Meta(description="Shortest interval between occurrences of a schedule: PT1S to P366D.")]
@@ -97,21 +97,21 @@ class TenantLimits(Asked, frozen=True):
     ) = None
 
 
-class TenantRequest(Asked, frozen=True):
+class TenantRequest(RequestModel, frozen=True):
     """A tenant to create."""
 
     name: Name
     limits: TenantLimits = TenantLimits()
 
 
-class TenantChange(Asked, frozen=True):
+class TenantChange(RequestModel, frozen=True):
     """Changes of a tenant; limits are replaced as a whole."""
 
     state: Literal["active", "suspended"] | UnsetType = UNSET
     limits: TenantLimits | UnsetType = UNSET
 
 
-class Tenant(Told, frozen=True):
+class Tenant(ResponseModel, frozen=True):
     """A tenant."""
 
     tenant: int

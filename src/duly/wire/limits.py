@@ -7,12 +7,12 @@ from typing import Annotated
 from msgspec import Meta
 
 from duly.domain.fields import Moment, Name
-from duly.wire.keys import Places, TenantNumber
+from duly.wire.keys import Slots, TenantNumber
 from duly.wire.pages import Items
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
 
-class Scoped(Asked, frozen=True):
+class Scoped(RequestModel, frozen=True):
     """A queue, a tenant, a tenant's share of a queue, or with `all` everything."""
 
     all: bool = False
@@ -20,13 +20,13 @@ class Scoped(Asked, frozen=True):
     tenant: TenantNumber | None = None
 
 
-class LimitRequest(Asked, frozen=True):
+class LimitRequest(RequestModel, frozen=True):
     """At most `places` runs of a queue, a tenant, or with `all` of everything, run at once.
 
     An admin of a tenant limits its own share of a queue; all else is the operator's.
     """
 
-    places: Places
+    slots: Slots
     all: bool = False
     queue: Name | None = None
     tenant: TenantNumber | None = None
@@ -36,12 +36,12 @@ class LimitQuery(Scoped, frozen=True):
     """The scope of a limit: the same that was set."""
 
 
-class Limit(Told, frozen=True):
+class Limit(ResponseModel, frozen=True):
     """A limit; without a tenant and a queue, of everything."""
 
     tenant: int | None
     queue: str | None
-    places: int
+    slots: int
     running: Annotated[int, Meta(description="Runs that a worker or a receiver is running.")]
     set_by: str
     set_at: Moment

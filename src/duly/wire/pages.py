@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
 T = TypeVar("T")
 PAGE_SIZE_MAX = 200
@@ -35,7 +35,7 @@ ListFilter = Annotated[
 DeadFilter = Annotated[str, _terms('queue:(mail,reports) AND reason:Timeout* AND buried_at>"2026-11-01"')]
 
 
-class Items(Told, Generic[T], frozen=True):
+class Items(ResponseModel, Generic[T], frozen=True):
     """A list without pages."""
 
     items: list[T]
@@ -47,7 +47,7 @@ class Page(Items[T], frozen=True):
     next_page_token: NextPageToken
 
 
-class PageQuery(Asked, frozen=True):
+class PageQuery(RequestModel, frozen=True):
     """The page, and its size."""
 
     page_size: PageSize = 50

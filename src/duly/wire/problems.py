@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from duly.wire.schema.shapes import Told
+from duly.wire.schema.shapes import ResponseModel
 
 MEDIA_TYPE = "application/problem+json"
 
 
-class Fault(Told, frozen=True, omit_defaults=True):
+class Fault(ResponseModel, frozen=True, omit_defaults=True):
     """One problem: its place (a JSON pointer into the body, or a parameter's name), a sentence, and, for triggers, its code."""
 
     pointer: str
@@ -20,7 +20,7 @@ class Fault(Told, frozen=True, omit_defaults=True):
     hint: str | None = None
 
 
-class Problem(Told, frozen=True):
+class Problem(ResponseModel, frozen=True):
     """The problem with a request. `code` is stable; `detail` and `remedy` are for people."""
 
     type: str

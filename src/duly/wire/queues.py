@@ -11,10 +11,10 @@ from msgspec import Meta
 from duly.domain.fields import Duration, Moment
 from duly.wire.limits import Scoped
 from duly.wire.pages import Items
-from duly.wire.schema.shapes import Asked, Reason, Told
+from duly.wire.schema.shapes import Reason, RequestModel, ResponseModel
 
 
-class Queue(Told, frozen=True):
+class Queue(ResponseModel, frozen=True):
     """The backlog of a queue, its workers, and whether it is paused."""
 
     name: str
@@ -22,7 +22,7 @@ class Queue(Told, frozen=True):
     oldest_age_seconds: Annotated[float, Meta(description="Age of the oldest of them since it was due.")]
     workers: int
     slots: int
-    is_held: bool
+    is_paused: bool
     age_limit_seconds: Annotated[float, Meta(description="Age of the oldest due run above which jobs are refused.")]
     is_overloaded: Annotated[
         bool,
@@ -37,21 +37,21 @@ class Queue(Told, frozen=True):
             " of the next 15 minutes."
         ),
     ]
-    coming: Annotated[
+    upcoming: Annotated[
         list[int],
         Meta(description="Known runs of all tenants due in each of the next 15 minutes."),
     ]
     # Always there; of an older server they are not.
-    holds: Annotated[list[Hold], Meta(description="Pauses that affect it.")] = msgspec.field(default_factory=list)
+    pauses: Annotated[list[Pause], Meta(description="Pauses that affect it.")] = msgspec.field(default_factory=list)
     overloads: Annotated[list[QueueOverload], Meta(description="Tenants that are overloaded in it.")] = msgspec.field(
         default_factory=list
     )
-    unknown_handlers: Annotated[
-        list[UnknownHandler], Meta(description="Unroutable runs by handler; operator only.")
-    ] = msgspec.field(default_factory=list)
+    unroutable: Annotated[list[UnknownHandler], Meta(description="Unroutable runs by handler; operator only.")] = (
+        msgspec.field(default_factory=list)
+    )
 
 
-class QueueOverload(Told, frozen=True):
+class QueueOverload(ResponseModel, frozen=True):
     """A tenant whose oldest due run in a queue is older than its limit."""
 
     tenant: int
@@ -59,20 +59,20 @@ class QueueOverload(Told, frozen=True):
     age_limit_seconds: float
 
 
-class UnknownHandler(Told, frozen=True):
+class UnknownHandler(ResponseModel, frozen=True):
     """A handler that no live worker has, and how many runs wait for one."""
 
     handler: str
     runs: int
 
 
-class QueueQuery(Asked, frozen=True):
+class QueueQuery(RequestModel, frozen=True):
     """The runs to count: the caller's own, or, for the operator, everyone's."""
 
     everyone: bool = False
 
 
-class QueueChange(Asked, frozen=True):
+class QueueChange(RequestModel, frozen=True):
     """Settings of a queue; null restores the default."""
 
     age_limit: Annotated[
@@ -80,7 +80,7 @@ class QueueChange(Asked, frozen=True):
     ]
 
 
-class QueueChanged(Told, frozen=True):
+class QueueChanged(ResponseModel, frozen=True):
     """The settings of a queue after the change."""
 
     name: str
@@ -91,51 +91,51 @@ class QueueList(Items[Queue], frozen=True):
     """Every queue that has work or a worker, or is paused by name."""
 
 
-class HoldRequest(Scoped, frozen=True):
+class ScopedPause(Scoped, frozen=True):
     """The scope to pause: a queue, a tenant, or with `all` everything. An admin of a tenant pauses within that tenant."""
 
     reason: Reason = "paused on request"
 
 
-class LiftRequest(Scoped, frozen=True):
+class ScopedResume(Scoped, frozen=True):
     """The scope to resume: the same that was paused."""
 
 
-class QueuePause(Asked, frozen=True):
+class QueuePause(RequestModel, frozen=True):
     """The reason, and the scope: the caller's own runs, or, for the operator, everyone's."""
 
     reason: Reason = "paused on request"
     everyone: bool = False
 
 
-class QueueResume(Asked, frozen=True):
+class QueueResume(RequestModel, frozen=True):
     """The scope: the caller's own runs, or, for the operator, everyone's."""
 
     everyone: bool = False
 
 
-class Hold(Told, frozen=True):
+class Pause(ResponseModel, frozen=True):
     """A pause; without a tenant and a queue, of everything."""
 
     tenant: int | None
     queue: str | None
     reason: str
-    held_by: str
-    held_at: Moment
+    paused_by: str
+    paused_at: Moment
 
 
-class HoldList(Items[Hold], frozen=True):
+class PauseList(Items[Pause], frozen=True):
     """All pauses."""
 
 
-class HoldChange(Told, frozen=True):
+class PauseChange(ResponseModel, frozen=True):
     """The result, and the pauses of the scope."""
 
     status: Literal["paused", "already", "resumed", "not_paused"]
-    standing: list[Hold]
+    remaining: list[Pause]
 
 
-class Worker(Told, frozen=True):
+class Worker(ResponseModel, frozen=True):
     """A live worker."""
 
     worker_id: UUID
@@ -149,7 +149,7 @@ class Worker(Told, frozen=True):
     pools: Annotated[dict[str, int], Meta(description="Slots by kind; those of functions under an empty name.")]
     started_at: Moment
     lease_seconds_left: float
-    held: Annotated[int, Meta(description="Runs that it holds, counted up to 10,000.")]
+    held_runs: Annotated[int, Meta(description="Runs that it holds, counted up to 10,000.")]
     is_draining: Annotated[bool, Meta(description="It claims no more runs and finishes those it has.")]
     stalled_at: Annotated[
         Moment | None, Meta(description="Time since which a handler has blocked it; null: not stalled.")
@@ -157,7 +157,7 @@ class Worker(Told, frozen=True):
     stalled_in: Annotated[list[str], Meta(description="Handlers that block it, where known.")]
 
 
-class HeldRun(Told, frozen=True):
+class HeldRun(ResponseModel, frozen=True):
     """A run that a worker holds."""
 
     run_id: UUID
@@ -178,12 +178,12 @@ class HeldRuns(Items[HeldRun], frozen=True):
     is_complete: bool
 
 
-class Draining(Told, frozen=True):
+class Draining(ResponseModel, frozen=True):
     """Whether a worker claims runs, and how many it still holds."""
 
     worker_id: UUID
     is_draining: bool
-    held: int
+    held_runs: int
 
 
 class WorkerList(Items[Worker], frozen=True):

@@ -10,12 +10,12 @@ from msgspec import Meta
 
 from duly.domain.fields import Moment
 from duly.wire.keys import TenantNumber
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
 ChoiceName = Literal["skip", "once", "all"]
 
 
-class RecoveryRule(Asked, frozen=True):
+class RecoveryRule(RequestModel, frozen=True):
     """The choice for missed fires: of one schedule, of all of a tenant, or, with neither, of all. The nearest rule counts."""
 
     choice: Annotated[ChoiceName, Meta(description="Skip, one run for all, or one run for each, up to 10,000.")]
@@ -23,7 +23,7 @@ class RecoveryRule(Asked, frozen=True):
     job_id: UUID | None = None
 
 
-class RecoveryApproval(Asked, frozen=True):
+class RecoveryApproval(RequestModel, frozen=True):
     """The approval of a recovery; without a rule, each schedule's own misfire policy decides."""
 
     rules: Annotated[list[RecoveryRule], Meta(max_length=1_000)] = msgspec.field(default_factory=list)
@@ -34,7 +34,7 @@ class RecoveryApproval(Asked, frozen=True):
     dry_run: Annotated[bool, Meta(description="Show the plan with these rules and this rate; change nothing.")] = False
 
 
-class RecoveryItem(Told, frozen=True):
+class RecoveryItem(ResponseModel, frozen=True):
     """A schedule that missed fires, and the resulting number of runs."""
 
     backfill_id: UUID
@@ -46,12 +46,12 @@ class RecoveryItem(Told, frozen=True):
     choice: Annotated[ChoiceName | None, Meta(description="Choice that replaces it.")]
     missed: int
     runs: Annotated[int, Meta(description="Runs to be created.")]
-    made: int
+    created: int
     rate: Annotated[float, Meta(description="Runs per second of this schedule alone.")]
-    is_held: Annotated[bool, Meta(description="It waits for approval, or for the schedules before it.")]
+    is_waiting: Annotated[bool, Meta(description="It waits for approval, or for the schedules before it.")]
 
 
-class RecoveryTenant(Told, frozen=True):
+class RecoveryTenant(ResponseModel, frozen=True):
     """The missed fires of a tenant's schedules, and how many runs are still to be created."""
 
     tenant: int
@@ -60,7 +60,7 @@ class RecoveryTenant(Told, frozen=True):
     runs: int
 
 
-class ToldRule(Told, frozen=True):
+class ApprovedRule(ResponseModel, frozen=True):
     """An approved rule."""
 
     choice: ChoiceName
@@ -68,7 +68,7 @@ class ToldRule(Told, frozen=True):
     job_id: UUID | None
 
 
-class RecoveryState(Told, frozen=True):
+class RecoveryState(ResponseModel, frozen=True):
     """A recovery: since when no scheduler staged, the decision and its author, and its progress."""
 
     recovery_id: UUID
@@ -81,13 +81,13 @@ class RecoveryState(Told, frozen=True):
     rate: Annotated[
         float | None, Meta(description="Runs per second in total; null: limited by the backfill lane only.")
     ]
-    rules: list[ToldRule]
-    schedules_held: int
+    rules: list[ApprovedRule]
+    schedules_waiting: int
     schedules_decided: int
-    made: Annotated[int, Meta(description="Runs created so far.")]
+    created: Annotated[int, Meta(description="Runs created so far.")]
 
 
-class RecoveryPlan(Told, frozen=True):
+class RecoveryPlan(ResponseModel, frozen=True):
     """Missed fires, the decision, and when it will be done; without a recovery, the catch-ups by policy."""
 
     recovery: Annotated[RecoveryState | None, Meta(description="The current recovery, or else the last.")]

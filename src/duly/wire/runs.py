@@ -12,7 +12,7 @@ from duly.domain.fields import Moment, Name, Priority
 from duly.domain.runs.run import RunState as State
 from duly.wire.jobs.definitions import RunDefinition
 from duly.wire.pages import DeadFilter, Items, NextPageToken, Page, PageQuery, PageToken
-from duly.wire.schema.shapes import Asked, ReplayRate, Told, check_reach
+from duly.wire.schema.shapes import ReplayRate, RequestModel, ResponseModel, check_reach
 
 FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
 Outcome = Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "snoozed", "fenced", "skipped"]
@@ -21,7 +21,7 @@ Outcome = Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "snoo
 Cancelling = Literal["cancelled", "requested", "too_late"]
 
 
-class Attempt(Told, frozen=True):
+class Attempt(ResponseModel, frozen=True):
     """One attempt of a run, or the record that it was skipped. `detail` is an error with its traceback, or what was skipped."""
 
     attempt: int
@@ -37,7 +37,7 @@ class Attempt(Told, frozen=True):
     due_at: Moment | None = None
 
 
-class SkippedStretch(Told, frozen=True):
+class SkippedStretch(ResponseModel, frozen=True):
     """Occurrences that did not run, as one entry: how many, the first and the last."""
 
     count: int
@@ -45,7 +45,7 @@ class SkippedStretch(Told, frozen=True):
     last: Moment
 
 
-class TargetSummary(Told, frozen=True):
+class TargetSummary(ResponseModel, frozen=True):
     """A target in short: the handler that a worker must have, and a webhook's address without its query.
 
     Types may be added.
@@ -59,7 +59,7 @@ class TargetSummary(Told, frozen=True):
 Missed = Annotated[int | None, Meta(description="Missed occurrences that the run covers, itself included.")]
 
 
-class RunSummary(Told, frozen=True):
+class RunSummary(ResponseModel, frozen=True):
     """A run in a list."""
 
     run_id: UUID
@@ -84,7 +84,7 @@ class RunSummary(Told, frozen=True):
     ] = None
 
 
-class FollowedJob(Asked, frozen=True):
+class Dependency(RequestModel, frozen=True):
     """A one-shot that another depends on, and the required outcome."""
 
     job: UUID
@@ -93,7 +93,7 @@ class FollowedJob(Asked, frozen=True):
     ] = "success"
 
 
-class Run(Told, frozen=True):
+class Run(ResponseModel, frozen=True):
     """A run, with its attempts so far, the latest last."""
 
     run_id: UUID
@@ -124,7 +124,7 @@ class Run(Told, frozen=True):
     target: TargetSummary | None = None
     workflow_id: UUID | None = None
     node: str | None = None
-    after: list[FollowedJob] = msgspec.field(default_factory=list)
+    depends_on: list[Dependency] = msgspec.field(default_factory=list)
     started_workflow_id: Annotated[
         UUID | None,
         Meta(description="Workflow that it started, if its target is one; after a replay, the last."),
@@ -132,7 +132,7 @@ class Run(Told, frozen=True):
     lease: Annotated[RunLease | None, Meta(description="Worker that holds it; null: none.")] = None
     payload_kept: Annotated[bool, Meta(description="False: the run has ended, and its payload was deleted.")] = True
     definition: RunDefinition | None = None
-    again_of: Annotated[UUID | None, Meta(description="Ended run that this one was created from.")] = None
+    rerun_of: Annotated[UUID | None, Meta(description="Ended run that this one was created from.")] = None
     submitted_by: Annotated[
         Submitter | None,
         Meta(description="Null: created by a schedule, a batch, an event, or a program on the database."),
@@ -140,7 +140,7 @@ class Run(Told, frozen=True):
     missed: Missed = None
 
 
-class Submitter(Told, frozen=True):
+class Submitter(ResponseModel, frozen=True):
     """The submitter or trigger of a run, as in the audit: a key, a session, or a local account."""
 
     kind: Literal["key", "session", "local", "engine"]
@@ -151,7 +151,7 @@ class Submitter(Told, frozen=True):
     request_id: str | None
 
 
-class RunLease(Told, frozen=True):
+class RunLease(ResponseModel, frozen=True):
     """A worker's lease of a run, and since when."""
 
     worker_id: UUID
@@ -159,7 +159,7 @@ class RunLease(Told, frozen=True):
     claimed_at: Moment
 
 
-class Progress(Told, frozen=True):
+class Progress(ResponseModel, frozen=True):
     """The progress that a run reports: `done` of `total`, which may be unknown; `fraction` is their ratio, at most 1."""
 
     done: float | None
@@ -169,7 +169,7 @@ class Progress(Told, frozen=True):
     updated_at: Moment
 
 
-class CheckpointSize(Told, frozen=True):
+class CheckpointSize(ResponseModel, frozen=True):
     """The checkpoint of a run: its size, and when and under which fence it was saved."""
 
     bytes: int
@@ -191,7 +191,7 @@ class AttemptList(Items[Attempt], frozen=True):
     """All attempts of a run."""
 
 
-class LogLine(Told, frozen=True):
+class LogLine(ResponseModel, frozen=True):
     """One line that a run logged."""
 
     attempt: int
@@ -207,19 +207,19 @@ class LogLine(Told, frozen=True):
         return f"{self.attempt}/{self.number}"
 
 
-class LogQuery(Asked, frozen=True):
+class LogQuery(RequestModel, frozen=True):
     """The position to go on from."""
 
     page_token: PageToken | None = None
 
 
-class LogEnd(Told, frozen=True):
+class LogEnd(ResponseModel, frozen=True):
     """The last event of a followed log: the state of the run."""
 
     state: State
 
 
-class LogPage(Told, frozen=True):
+class LogPage(ResponseModel, frozen=True):
     """Lines of a run's log, in order. The token reads later lines, also after the last page."""
 
     items: list[LogLine]
@@ -227,7 +227,7 @@ class LogPage(Told, frozen=True):
     is_final: Annotated[bool, Meta(description="The run has ended; these are its last lines.")]
 
 
-class Cancellation(Asked, frozen=True):
+class Cancellation(RequestModel, frozen=True):
     """The subtasks to cancel."""
 
     children: Annotated[
@@ -236,7 +236,7 @@ class Cancellation(Asked, frozen=True):
     ] = False
 
 
-class RunCancelled(Told, frozen=True):
+class RunCancelled(ResponseModel, frozen=True):
     """The result of a cancel, and the state of the run.
 
     cancelled: it was waiting, and will never start. requested: a worker holds it and has been asked to stop it; the run
@@ -250,14 +250,14 @@ class RunCancelled(Told, frozen=True):
     children: int
 
 
-class RunMoved(Told, frozen=True):
+class RunMoved(ResponseModel, frozen=True):
     """A dead run that was replayed or discarded."""
 
     run_id: UUID
     status: Literal["replayed", "discarded"]
 
 
-class RunAgainRequest(Asked, frozen=True):
+class RerunRequest(RequestModel, frozen=True):
     """Changes to the run; those left out stay. `at` is when it runs: now, if it is left out."""
 
     payload: Annotated[dict[str, Any], Meta(description="Replaces its payload. At most 256 KiB.")] | None = None
@@ -269,16 +269,16 @@ class RunAgainRequest(Asked, frozen=True):
         check_reach(at=self.at)
 
 
-class RunAgain(Told, frozen=True):
+class Rerun(ResponseModel, frozen=True):
     """The new run. It is a one-shot of its own: its job has the same id."""
 
     run_id: UUID
     job_id: UUID
-    again_of: UUID
+    rerun_of: UUID
     scheduled_at: Moment
 
 
-class DeadLetter(Told, frozen=True):
+class DeadLetter(ResponseModel, frozen=True):
     """A run that gave up, and waits for a person."""
 
     run_id: UUID
@@ -293,7 +293,7 @@ class DeadLetter(Told, frozen=True):
     tags: list[str] = msgspec.field(default_factory=list)  # Always there; of an older server they are not.
 
 
-class DeadGroup(Told, frozen=True):
+class DeadGroup(ResponseModel, frozen=True):
     """Dead letters with the same normalized reason: parts that differ from run to run are written as …."""
 
     error: str
@@ -317,7 +317,7 @@ class DeadQuery(PageQuery, frozen=True):
     group: Literal["error"] | None = None
 
 
-class DeadEdit(Asked, frozen=True):
+class DeadEdit(RequestModel, frozen=True):
     """The payload for the replay of a dead run."""
 
     payload: dict[str, Any]
@@ -326,7 +326,7 @@ class DeadEdit(Asked, frozen=True):
 BULK_LIMIT_DEFAULT, BULK_LIMIT_MAX = 1_000, 10_000
 
 
-class BulkRequest(Asked, frozen=True):
+class BulkRequest(RequestModel, frozen=True):
     """The dead letters: those that match a filter, or all, up to a limit, from where an earlier request ended."""
 
     filter: DeadFilter = ""
@@ -351,7 +351,7 @@ class BulkEdit(BulkRequest, frozen=True, kw_only=True):
     payload: dict[str, Any]
 
 
-class BulkAnswer(Told, frozen=True):
+class BulkResponse(ResponseModel, frozen=True):
     """The number that matched, up to the limit, and that were moved: none by a dry run, and not those that others took
     first.
     """

@@ -10,16 +10,16 @@ from msgspec import Meta
 from duly.domain.fields import Moment
 from duly.wire.keys import TenantNumber
 from duly.wire.pages import Page, PageQuery
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
 
-class LogIn(Asked, frozen=True):
+class LogIn(RequestModel, frozen=True):
     """The key that a session is opened with."""
 
     key: str
 
 
-class Who(Told, frozen=True):
+class Who(ResponseModel, frozen=True):
     """The caller, its scopes, and the token that a page must send with each change; a key needs none."""
 
     tenant: int
@@ -38,7 +38,7 @@ class SessionQuery(PageQuery, frozen=True):
     tenant: TenantNumber | None = None
 
 
-class Session(Told, frozen=True):
+class Session(ResponseModel, frozen=True):
     """A browser that has logged in with a key. Its id grants nothing."""
 
     session_id: UUID

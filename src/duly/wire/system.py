@@ -8,10 +8,10 @@ from uuid import UUID
 from msgspec import Meta
 
 from duly.domain.fields import Moment
-from duly.wire.schema.shapes import Told
+from duly.wire.schema.shapes import ResponseModel
 
 
-class SystemVersions(Told, frozen=True):
+class SystemVersions(ResponseModel, frozen=True):
     """The versions. `tzdb` is the time zone data of the answering process, `tzdb_in_force` the one that timed pending fires."""
 
     duly: str
@@ -21,7 +21,7 @@ class SystemVersions(Told, frozen=True):
     tzdb_in_force: str | None
 
 
-class SystemScheduler(Told, frozen=True):
+class SystemScheduler(ResponseModel, frozen=True):
     """A live scheduler."""
 
     scheduler_id: UUID
@@ -33,7 +33,7 @@ class SystemScheduler(Told, frozen=True):
     lease_seconds_left: float
 
 
-class SystemTable(Told, frozen=True):
+class SystemTable(ResponseModel, frozen=True):
     """A table with its partitions and indexes. Rows are estimated, as the server does."""
 
     name: str
@@ -44,7 +44,7 @@ class SystemTable(Told, frozen=True):
     analyzed_at: Moment | None
 
 
-class SystemReplica(Told, frozen=True):
+class SystemReplica(ResponseModel, frozen=True):
     """A replica of this server."""
 
     name: str
@@ -53,7 +53,7 @@ class SystemReplica(Told, frozen=True):
     lag_seconds: float | None
 
 
-class SystemDatabase(Told, frozen=True):
+class SystemDatabase(ResponseModel, frozen=True):
     """The state of the PostgreSQL."""
 
     name: str
@@ -68,7 +68,7 @@ class SystemDatabase(Told, frozen=True):
     tables: Annotated[list[SystemTable], Meta(description="The largest first.")]
 
 
-class SystemSetting(Told, frozen=True):
+class SystemSetting(ResponseModel, frozen=True):
     """A setting of the answering process, without secrets."""
 
     name: str
@@ -77,7 +77,7 @@ class SystemSetting(Told, frozen=True):
     help: str
 
 
-class SystemFinding(Told, frozen=True):
+class SystemFinding(ResponseModel, frozen=True):
     """A condition that is not as it should be, and its remedy."""
 
     code: str
@@ -85,11 +85,11 @@ class SystemFinding(Told, frozen=True):
         Literal["error", "warning", "notice"],
         Meta(description="error: runs are late or could be lost; warning: they soon will be; notice: for information."),
     ]
-    says: str
+    message: str
     remedy: str
 
 
-class SystemClock(Told, frozen=True):
+class SystemClock(ResponseModel, frozen=True):
     """The clock of a process's host, as the process measured it within the last minute."""
 
     role: str
@@ -98,14 +98,14 @@ class SystemClock(Told, frozen=True):
     offset_seconds: Annotated[float, Meta(description="Seconds ahead of the database's clock; negative: behind.")]
 
 
-class SystemClockSetBack(Told, frozen=True):
+class SystemClockSetBack(ResponseModel, frozen=True):
     """The database clock is behind its own past: schedules stop until it has caught up."""
 
     seconds: float
     resumes_at: Annotated[Moment, Meta(description="Time at which schedules fire again.")]
 
 
-class System(Told, frozen=True):
+class System(ResponseModel, frozen=True):
     """The installation at one moment. `is_well`: nothing needs a person."""
 
     read_at: Moment

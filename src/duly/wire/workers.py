@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import Duration, Moment, Name, Payload
-from duly.wire.schema.shapes import Asked, RetryAfter, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel, RetryAfter
 
 SLOTS_MAX = 1_000
 CLAIM_MAX = 100
@@ -21,7 +21,7 @@ ClaimNumber = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807)]
 Answered = Annotated[int, Meta(ge=0, le=9_223_372_036_854_775_807)]
 
 
-class NewWorker(Asked, frozen=True):
+class NewWorker(RequestModel, frozen=True):
     """A worker that registers. It gets runs of these queues and handlers, and never holds more than `slots` of them."""
 
     name: Name
@@ -34,7 +34,7 @@ class NewWorker(Asked, frozen=True):
     ] = "PT15S"
 
 
-class RegisteredWorker(Told, frozen=True):
+class RegisteredWorker(ResponseModel, frozen=True):
     """The worker's id. After `start_within_seconds` without a renewal it must start nothing more."""
 
     worker_id: UUID
@@ -43,7 +43,7 @@ class RegisteredWorker(Told, frozen=True):
     start_within_seconds: float
 
 
-class ClaimRequest(Asked, frozen=True):
+class ClaimRequest(RequestModel, frozen=True):
     """A claim of due runs. Claims are numbered upwards; while nothing is due, the response waits."""
 
     number: Annotated[ClaimNumber, Meta(description="1 for a worker's first claim, then increasing.")]
@@ -51,7 +51,7 @@ class ClaimRequest(Asked, frozen=True):
     wait: Annotated[Duration, Meta(description="0 to 30 seconds.")] = 0
 
 
-class ClaimedRun(Told, frozen=True):
+class ClaimedRun(ResponseModel, frozen=True):
     """A run to start now. `deadline` is when its timeout ends, if it is started at once.
 
     `suspect`: its worker died while running it before; run it in isolation. `checkpoint` is what an earlier attempt
@@ -81,48 +81,48 @@ class ClaimedRun(Told, frozen=True):
     parents: dict[str, Any] | None = None
 
 
-class ClaimedRuns(Told, frozen=True):
+class ClaimedRuns(ResponseModel, frozen=True):
     """The runs that are now leased to the worker."""
 
     runs: list[ClaimedRun]
 
 
-class Lease(Asked, frozen=True):
+class Lease(RequestModel, frozen=True):
     """A run that the worker holds."""
 
     run_id: UUID
     fence: Fence
 
 
-class Renewal(Asked, frozen=True):
+class Renewal(RequestModel, frozen=True):
     """All runs that the worker holds, including unsettled outcomes, and the last claim whose response it has.
 
     Other runs of those claims go back: they were never started.
     """
 
-    held: Annotated[list[Lease], Meta(max_length=SLOTS_MAX)]
+    leases: Annotated[list[Lease], Meta(max_length=SLOTS_MAX)]
     answered: Annotated[
         Answered, Meta(description="All claims up to this number are done; their responses are no longer needed.")
     ]
 
 
-class Held(Told, frozen=True):
+class HeldLease(ResponseModel, frozen=True):
     """One of the runs that were named."""
 
     run_id: UUID
     fence: int
 
 
-class Renewed(Told, frozen=True):
+class Renewed(ResponseModel, frozen=True):
     """The lease's duration, counted from the request. Runs to stop, and runs that are no longer the worker's."""
 
     until_seconds: float
     start_within_seconds: float
-    cancel: list[Held]
-    lost: list[Held]
+    cancel: list[HeldLease]
+    lost: list[HeldLease]
 
 
-class RunError(Asked, frozen=True):
+class RunError(RequestModel, frozen=True):
     """The error of a run. Rules match its `type`, the name or path of its class, and its `bases`, the base classes."""
 
     type: str = ""
@@ -133,7 +133,7 @@ class RunError(Asked, frozen=True):
     traceback: str = ""
 
 
-class RunOutcome(Asked, frozen=True):
+class RunOutcome(RequestModel, frozen=True):
     """The outcome of a run.
 
     `result` is of a success; `error`, `retryable` and `retry_after` of a failure; `snooze` of a snooze.
@@ -150,13 +150,13 @@ class RunOutcome(Asked, frozen=True):
     snooze: Duration | None = None
 
 
-class Settlement(Asked, frozen=True):
+class Settlement(RequestModel, frozen=True):
     """Outcomes, each settled or refused by itself."""
 
     outcomes: Annotated[list[RunOutcome], Meta(min_length=1, max_length=SETTLE_MAX)]
 
 
-class SettledRun(Told, frozen=True):
+class SettledRun(ResponseModel, frozen=True):
     """settled: it counts, now or from before. fenced: the lease was lost, and it changes nothing."""
 
     run_id: UUID
@@ -164,13 +164,13 @@ class SettledRun(Told, frozen=True):
     status: Literal["settled", "fenced"]
 
 
-class Settled(Told, frozen=True):
+class Settled(ResponseModel, frozen=True):
     """The result of each outcome, in order."""
 
     outcomes: list[SettledRun]
 
 
-class ProgressReport(Asked, frozen=True):
+class ProgressReport(RequestModel, frozen=True):
     """The progress of a run: `done` of `total`, which may be unknown."""
 
     run_id: UUID
@@ -180,7 +180,7 @@ class ProgressReport(Asked, frozen=True):
     note: Annotated[str, Meta(max_length=1_000)] | None = None
 
 
-class Checkpoint(Asked, frozen=True):
+class Checkpoint(RequestModel, frozen=True):
     """The checkpoint for the next attempt. It replaces the one before."""
 
     run_id: UUID
@@ -188,7 +188,7 @@ class Checkpoint(Asked, frozen=True):
     value: Any
 
 
-class LogEntry(Asked, frozen=True):
+class LogEntry(RequestModel, frozen=True):
     """A log line."""
 
     message: Annotated[str, Meta(max_length=8_192)]
@@ -196,7 +196,7 @@ class LogEntry(Asked, frozen=True):
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class LogEntries(Asked, frozen=True):
+class LogEntries(RequestModel, frozen=True):
     """Log lines of the run, in order."""
 
     run_id: UUID
@@ -204,20 +204,20 @@ class LogEntries(Asked, frozen=True):
     lines: Annotated[list[LogEntry], Meta(min_length=1, max_length=LINES_MAX)]
 
 
-class LogsKept(Told, frozen=True):
+class LogsKept(ResponseModel, frozen=True):
     """The number of lines stored; 10,000 of each attempt are."""
 
     kept: int
 
 
-class Leaving(Asked, frozen=True):
+class Leaving(RequestModel, frozen=True):
     """The runs that were started and have no outcome yet: they stay leased until the worker's lease expires."""
 
-    held: Annotated[list[Lease], Meta(max_length=SLOTS_MAX)]
+    leases: Annotated[list[Lease], Meta(max_length=SLOTS_MAX)]
 
 
-class Left(Told, frozen=True):
+class Left(ResponseModel, frozen=True):
     """Whether the worker has deregistered; it has not while it holds something. Runs it had not started went back."""
 
     left: bool
-    returned: list[Held]
+    returned: list[HeldLease]

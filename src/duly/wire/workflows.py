@@ -13,7 +13,7 @@ from duly.domain.jobs.spec import NODE_PATTERN, NodeName, NodeSpec, WorkflowSpec
 from duly.domain.workflows.workflow import NODES_MAX
 from duly.wire.pages import Page
 from duly.wire.runs import TargetSummary
-from duly.wire.schema.shapes import Asked, IdempotencyKey, Reason, Told
+from duly.wire.schema.shapes import IdempotencyKey, Reason, RequestModel, ResponseModel
 
 # The states of a workflow by name; those of domain/workflows/workflow.py.
 WorkflowState = Literal["running", "paused", "cancelling", "succeeded", "failed", "cancelled"]
@@ -30,7 +30,7 @@ class NewWorkflow(WorkflowSpec, frozen=True, kw_only=True):
     idempotency_key: IdempotencyKey | None = None
 
 
-class StartedWorkflow(Told, frozen=True):
+class StartedWorkflow(ResponseModel, frozen=True):
     """An accepted workflow: it is durable, and its first nodes are ready."""
 
     workflow_id: UUID
@@ -39,7 +39,7 @@ class StartedWorkflow(Told, frozen=True):
     nodes: int
 
 
-class WorkflowSummary(Told, frozen=True):
+class WorkflowSummary(ResponseModel, frozen=True):
     """A workflow in a list."""
 
     workflow_id: UUID
@@ -56,14 +56,14 @@ class WorkflowList(Page[WorkflowSummary], frozen=True):
     """A page of workflows, the newest first."""
 
 
-class Edge(Told, frozen=True):
+class Edge(ResponseModel, frozen=True):
     """A node that another depends on, and the required outcome."""
 
     node: str
     on: Literal["success", "failure", "always"]
 
 
-class Node(Told, frozen=True):
+class Node(ResponseModel, frozen=True):
     """A node of a workflow. `run_id` is its run, which has the rest; `attempt` is present while it is active.
 
     A mapped node has no run, but one node for each item, named `node[0]` and so on, with its name in `item_of`; `items`
@@ -75,7 +75,7 @@ class Node(Told, frozen=True):
     run_id: UUID
     target: TargetSummary
     queue: str
-    after: list[Edge]
+    depends_on: list[Edge]
     attempt: int | None
     released_at: Moment | None
     ended_at: Moment | None
@@ -87,7 +87,7 @@ class Node(Told, frozen=True):
     replays: int
 
 
-class Workflow(Told, frozen=True):
+class Workflow(ResponseModel, frozen=True):
     """A workflow, with all its nodes. `run_id` is the run whose target it is, if a schedule has started it."""
 
     workflow_id: UUID
@@ -110,20 +110,20 @@ class NodeResult(Node, frozen=True):
     result: Any
 
 
-class WorkflowCancellation(Asked, frozen=True):
+class WorkflowCancellation(RequestModel, frozen=True):
     """The reason of a cancel."""
 
     reason: Reason = "cancelled on request"
 
 
-class WorkflowStatus(Told, frozen=True):
+class WorkflowStatus(ResponseModel, frozen=True):
     """The state of a workflow."""
 
     workflow_id: UUID
     state: WorkflowState
 
 
-class WorkflowReplay(Asked, frozen=True):
+class WorkflowReplay(RequestModel, frozen=True):
     """The node to replay from: it and its descendants run again, and the others keep their results.
 
     A dry run returns the plan, or why it is refused, and changes nothing.
@@ -133,7 +133,7 @@ class WorkflowReplay(Asked, frozen=True):
     dry_run: bool = False
 
 
-class WorkflowReplayed(Told, frozen=True):
+class WorkflowReplayed(ResponseModel, frozen=True):
     """The nodes that will run again, the items that their maps drop and create again, and how many others keep their
     results.
     """
@@ -142,12 +142,12 @@ class WorkflowReplayed(Told, frozen=True):
     state: WorkflowState
     nodes: list[str]
     # Always there; of an older server they are not.
-    remade: list[str] = msgspec.field(default_factory=list)
+    recreated: list[str] = msgspec.field(default_factory=list)
     kept: int = 0
     dry_run: bool = False
 
 
-class NodesToAdd(Asked, frozen=True):
+class NodesToAdd(RequestModel, frozen=True):
     """Nodes that a running node adds: its own name and its run's fence, and the new nodes by their names.
 
     The children of the running node wait for them as well. A node without `after` depends on the one that adds it.
@@ -160,7 +160,7 @@ class NodesToAdd(Asked, frozen=True):
     ]
 
 
-class NodesAdded(Told, frozen=True):
+class NodesAdded(ResponseModel, frozen=True):
     """The nodes that were added; those that had been added before were not changed."""
 
     workflow_id: UUID

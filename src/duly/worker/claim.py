@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.errors import WorkerExpired
-from duly.domain.limits.pause import Holds
+from duly.domain.limits.pause import Pauses
 from duly.domain.runs.lifecycle import spent
 from duly.domain.runs.options import PLAIN, RunPolicy
 from duly.domain.runs.run import Run
@@ -25,8 +25,8 @@ from duly.store.connection import hints
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables.workers import Identity
 from duly.worker.handlers import Registry
-from duly.worker.heartbeat.lease import Lifeline
-from duly.worker.held_runs import Hands, Held
+from duly.worker.heartbeat.lease import WorkerLease
+from duly.worker.held_runs import HeldRun, HeldRuns
 from duly.worker.intake import Intake, Room
 from duly.worker.slots import POOL_OF, Kind, Pool, Slots
 from duly.worker.targets import Targets
@@ -36,9 +36,9 @@ from duly.worker.wheel import Wheel
 POLL_SECONDS = 0.5
 POLL_BUSY_SECONDS = 0.02
 SUSPECTS_MAX = 1_000
-BELT_SECONDS = 30.0
-BELT_BATCH = 5_000
-BELT_IN_DOUBT_SECONDS = 1.0
+UNKNOWN_LEASES_SECONDS = 30.0
+UNKNOWN_LEASES_BATCH = 5_000
+UNKNOWN_LEASES_IN_DOUBT_SECONDS = 1.0
 # a claim whose answer was lost may still commit until the server has noticed that the connection is lost
 DOUBT_SECONDS = 60.0
 
@@ -52,10 +52,10 @@ class Claiming:
         identity: Identity,
         registry: Registry,
         targets: Targets,
-        lifeline: Lifeline,
+        worker_lease: WorkerLease,
         *,
-        hands: Hands,
-        wheel: Wheel[Held],
+        held_runs: HeldRuns,
+        wheel: Wheel[HeldRun],
         slots: Slots,
         watch: Watch,
         look_again: Callable[[], Awaitable[None]],
@@ -72,8 +72,8 @@ class Claiming:
         self._identity = identity
         self._registry = registry
         self._targets = targets
-        self._lifeline = lifeline
-        self._hands = hands
+        self._worker_lease = worker_lease
+        self._held_runs = held_runs
         self._wheel = wheel
         self._slots = slots
         self._watch = watch
@@ -91,24 +91,24 @@ class Claiming:
         ]
         self._policies = _policies_of(registry)
         self.shut: frozenset[Pool] = frozenset()  # nothing is claimed for these: their executor is blocked
-        self.last_turn_at = float("-inf")  # the latest reservation of a rate limit that we were given
+        self.last_loop_at = float("-inf")  # the latest reservation of a rate limit that we were given
         self._in_doubt = asyncio.Event()
         self._in_doubt_until = float("-inf")
 
     async def take_in(self, intake: Intake) -> None:
         """Claim while there is room; sleep when there is nothing to claim or no room."""
         while not self._gone.is_set():
-            limit = 0 if self._is_closed() or not self._lifeline.is_safe else self._claimable(intake)
+            limit = 0 if self._is_closed() or not self._worker_lease.is_safe else self._claimable(intake)
             if limit == 0:
                 pause = POLL_BUSY_SECONDS if self._slots.waiting_for(intake.pool) else POLL_SECONDS
                 await self._clock.wait(intake.wake, pause)
                 continue
-            held_before = intake.held_ahead
+            held_before = intake.leased_ahead
             claimed = await self._claim(intake, limit)
             # Under a limit there may be more than we were given, and it comes when held runs end.
             intake.more = len(claimed) >= limit or bool(self._watch.limits)
-            found_early = intake.held_ahead > held_before
-            if found_early and intake.held_ahead < intake.room.ahead and len(claimed) >= limit // 2:
+            found_early = intake.leased_ahead > held_before
+            if found_early and intake.leased_ahead < intake.room.ahead and len(claimed) >= limit // 2:
                 intake.room.grow()
             elif found_early or not claimed or len(claimed) < limit // 2:
                 await self._clock.wait(intake.wake, POLL_SECONDS)  # nothing more is due
@@ -135,12 +135,12 @@ class Claiming:
         if self._slots.waiting_for(Pool.ALONE) >= SUSPECTS_MAX or intake.pool in self.shut:
             return 0
         free, waiting = self._slots.free_in(intake.pool), self._slots.waiting_for(intake.pool)
-        return intake.room.left(free=free, waiting=waiting, held_ahead=intake.held_ahead)
+        return intake.room.left(free=free, waiting=waiting, leased_ahead=intake.leased_ahead)
 
     async def _claim(self, intake: Intake, limit: int) -> list[Run]:
         try:
             async with intake.claiming:
-                identity, limits, stalls = self._identity, self._watch.limits, self._lifeline.stalls
+                identity, limits, stalls = self._identity, self._watch.limits, self._worker_lease.stalls
                 claimed = await claim(
                     self._database, identity.worker_id, identity.queues, intake.handlers, limit, identity.weights
                 )
@@ -152,12 +152,12 @@ class Claiming:
             raise
         except WorkerExpired:
             # While our heartbeat works, only the database clock was set forwards: the next heartbeat makes up for it.
-            if not self._lifeline.is_safe:
+            if not self._worker_lease.is_safe:
                 self._on_expired()
             return []
         return claimed
 
-    async def _keep_within(self, narrowed: Holds, claimed: list[Run]) -> list[Run]:
+    async def _keep_within(self, narrowed: Pauses, claimed: list[Run]) -> list[Run]:
         """Hand back runs that may have been claimed before a limit that we have seen since."""
         if covered := [run for run in claimed if narrowed.cover(run)]:
             await hand_back(self._database, self._identity.worker_id, covered)
@@ -167,28 +167,28 @@ class Claiming:
         """Hold the claimed runs: in the wheel until they are due, in line for a slot when they are."""
         if not claimed:
             return
-        if any(map(self._watch.holds.cover, claimed)):
+        if any(map(self._watch.pauses.cover, claimed)):
             # The store's answer is what we now hold: a look sent from now on is not older than that.
             await self._look_again()
         extras = await self._fetch_extras(claimed)
-        if stalls != self._lifeline.stalls:  # meanwhile we were stalled, and they may have been handed back
+        if stalls != self._worker_lease.stalls:  # meanwhile we were stalled, and they may have been handed back
             await hand_back(self._database, self._identity.worker_id, claimed)
             return
-        now = self._lifeline.now()
+        now = self._worker_lease.now()
         for run in claimed:
             whole, saved = extras.get(run.run_id, (run, None)) if extras else (run, None)
             whole = self._with_policy(whole)
-            held = Held(whole, self._kind_of(whole), intake, saved)
-            self._hands.take(held)
+            held = HeldRun(whole, self._kind_of(whole), intake, saved)
+            self._held_runs.take(held)
             if run.attempt > 1 and not run.policy.own and (end := spent(whole)) is not None:
                 self._on_spent([Settled(whole, None, None, end, saved is not None)])
                 continue
             due = run.due_at.timestamp()
             if due > now:
                 if run.policy.rate is not None:
-                    self.last_turn_at = max(self.last_turn_at, due)
+                    self.last_loop_at = max(self.last_loop_at, due)
                 self._wheel.insert(due, held)
-                intake.held_ahead += 1
+                intake.leased_ahead += 1
             else:
                 self._slots.queue(held.kind, whole, now)
         self._on_received()
@@ -226,27 +226,29 @@ class Claiming:
         may_be_killed = self._can_kill and run.policy.timeout_seconds is not None
         return Kind.CHILD if may_be_killed else Kind.THREAD
 
-    async def mind_the_belt(self) -> None:
+    async def return_unknown_leases(self) -> None:
         """Hand back leases that we hold and do not know: of claims whose answer was lost."""
         while not self._gone.is_set():
             doubtful = self._clock.monotonic() < self._in_doubt_until
-            await self._clock.wait(self._in_doubt, BELT_IN_DOUBT_SECONDS if doubtful else BELT_SECONDS)
+            await self._clock.wait(
+                self._in_doubt, UNKNOWN_LEASES_IN_DOUBT_SECONDS if doubtful else UNKNOWN_LEASES_SECONDS
+            )
             hanging = await self._hanging()
             for intake in self.intakes:
                 async with intake.claiming:
                     pass  # a claim that was under way when we looked has been answered now
-            unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]
-            for first in range(0, len(unknown), BELT_BATCH):
-                batch = unknown[first : first + BELT_BATCH]
+            unknown = [run for run in hanging if self._held_runs.find(run.run_id, run.fence) is None]
+            for first in range(0, len(unknown), UNKNOWN_LEASES_BATCH):
+                batch = unknown[first : first + UNKNOWN_LEASES_BATCH]
                 if back := await hand_back(self._database, self._identity.worker_id, batch):
                     self._log.warning("unknown_leases_handed_back", runs=len(back))
 
     async def _hanging(self) -> list[Run]:
         """Read all leases that we hold; with many slots for runs held ahead there may be ten thousand."""
         worker_id = self._identity.worker_id
-        hanging = page = await leased.held_by(self._database, worker_id, BELT_BATCH)
-        while len(page) == BELT_BATCH:
-            page = await leased.held_by(self._database, worker_id, BELT_BATCH, page[-1].run_id)
+        hanging = page = await leased.held_by(self._database, worker_id, UNKNOWN_LEASES_BATCH)
+        while len(page) == UNKNOWN_LEASES_BATCH:
+            page = await leased.held_by(self._database, worker_id, UNKNOWN_LEASES_BATCH, page[-1].run_id)
             hanging = hanging + page
         return hanging
 
@@ -257,7 +259,7 @@ class Claiming:
 
     async def listen(self) -> None:
         """Wake the intake on one hint, and look for pauses on another."""
-        heard = {hints.READY_CHANNEL: self.wake, hints.HOLDS_CHANNEL: self._watch.wake}
+        heard = {hints.READY_CHANNEL: self.wake, hints.PAUSES_CHANNEL: self._watch.wake}
         await hints.listen(self._database, heard, self._gone.is_set)
 
 

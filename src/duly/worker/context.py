@@ -24,7 +24,7 @@ FIELDS_BYTES_MAX = 262_144  # of a line, in all
 _FIELD_NAME_CHARACTERS_MAX = 200
 
 
-class Desk(Protocol):
+class RunServices(Protocol):
     """The worker's services for the runs it executes."""
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
@@ -78,37 +78,39 @@ current: ContextVar[RunContext | None] = ContextVar("duly_run", default=None)
 class RunLog:
     """The run's log."""
 
-    __slots__ = ("_desk", "_run")
+    __slots__ = ("_run", "_services")
 
-    def __init__(self, run: Run, desk: Desk) -> None:
+    def __init__(self, run: Run, services: RunServices) -> None:
         self._run = run
-        self._desk = desk
+        self._services = services
 
     def debug(self, message: str, **fields: Any) -> None:
         """Log a detail for developers."""
-        self._desk.log(self._run, "debug", message, fields)
+        self._services.log(self._run, "debug", message, fields)
 
     def info(self, message: str, **fields: Any) -> None:
         """Log an event."""
-        self._desk.log(self._run, "info", message, fields)
+        self._services.log(self._run, "info", message, fields)
 
     def warning(self, message: str, **fields: Any) -> None:
         """Log a problem that was handled."""
-        self._desk.log(self._run, "warning", message, fields)
+        self._services.log(self._run, "warning", message, fields)
 
     def error(self, message: str, **fields: Any) -> None:
         """Log an error."""
-        self._desk.log(self._run, "error", message, fields)
+        self._services.log(self._run, "error", message, fields)
 
 
 class RunContext:
     """The run as its handler sees it; users know it as `duly.Run`."""
 
-    __slots__ = ("_cancelled", "_desk", "_run", "_saved", "_started_at")
+    __slots__ = ("_cancelled", "_run", "_saved", "_services", "_started_at")
 
-    def __init__(self, run: Run, desk: Desk, *, started_at: datetime | None = None, saved: str | None = None) -> None:
+    def __init__(
+        self, run: Run, services: RunServices, *, started_at: datetime | None = None, saved: str | None = None
+    ) -> None:
         self._run = run
-        self._desk = desk
+        self._services = services
         self._started_at = started_at
         self._saved = saved
         self._cancelled = False
@@ -201,7 +203,7 @@ class RunContext:
     @property
     def log(self) -> RunLog:
         """The run's log."""
-        return RunLog(self._run, self._desk)
+        return RunLog(self._run, self._services)
 
     @property
     def saved(self) -> Any:
@@ -228,17 +230,17 @@ class RunContext:
 
     def progress_sync(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Report progress, from a plain function. Raises InvalidOption."""
-        self._desk.progress(self._run, progress_of(done, total, note))
+        self._services.progress(self._run, progress_of(done, total, note))
 
     async def checkpoint(self, value: Any) -> None:
         """Save `value` durably for the next attempt. Raises LeaseLost, InvalidPayload."""
         body = self._encode(value)
-        self._keep(body, await self._desk.checkpoint(self._run, body))
+        self._keep(body, await self._services.checkpoint(self._run, body))
 
     def checkpoint_sync(self, value: Any) -> None:
         """Save `value` durably for the next attempt, from a plain function. Raises LeaseLost, InvalidPayload."""
         body = self._encode(value)
-        self._keep(body, self._desk.checkpoint_sync(self._run, body))
+        self._keep(body, self._services.checkpoint_sync(self._run, body))
 
     # The rest is for the worker.
 
@@ -258,7 +260,7 @@ class RunContext:
 
     def keep_line(self, level: str, message: str, fields: dict[str, Any]) -> None:
         """Append a line that something other than the handler's `log` wrote."""
-        self._desk.log(self._run, level, message, fields)
+        self._services.log(self._run, level, message, fields)
 
     @property
     def refused(self) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from duly.clock import Rng
-from duly.domain.limits.pause import Holds
+from duly.domain.limits.pause import Pauses
 from duly.domain.runs.outcome import Cancelled, Succeeded
 from duly.domain.runs.run import Run
 from duly.log import Log
@@ -29,15 +29,15 @@ from duly.store.tables import workers
 from duly.store.tables.workers import Identity
 from duly.worker.claim import Claiming
 from duly.worker.execute.executor import Ended, Executor
-from duly.worker.execute.isolated import Apart
-from duly.worker.execute.process_pool import Crew
+from duly.worker.execute.isolated import IsolatedRuns
+from duly.worker.execute.process_pool import ProcessPool
 from duly.worker.figures import Figures
 from duly.worker.handlers import Registry
-from duly.worker.heartbeat.lease import Lifeline
-from duly.worker.held_runs import Hands, Held
+from duly.worker.heartbeat.lease import WorkerLease
+from duly.worker.held_runs import HeldRun, HeldRuns
 from duly.worker.outbox import Outbox
 from duly.worker.pacing import REST_SECONDS, Setback, again, pause
-from duly.worker.run_records import WorkerDesk
+from duly.worker.run_records import WorkerServices
 from duly.worker.slots import POOL_OF, POOLS_ON_LOOP, Kind, Pool, Slots
 from duly.worker.targets import Targets
 from duly.worker.watch import Watch
@@ -69,11 +69,11 @@ class Engine:
         registry: Registry,
         targets: Targets,
         executor: Executor,
-        lifeline: Lifeline,
+        worker_lease: WorkerLease,
         *,
         settling: Database,
         slots: Slots,
-        crew: Crew | None,
+        process_pool: ProcessPool | None,
         on_late: Callable[[Sequence[Settled | Deferred]], None],
         figures: Figures,
         rng: Rng,
@@ -84,23 +84,23 @@ class Engine:
         self._database = database
         self._clock = database.clock
         self._executor = executor
-        self._lifeline = lifeline
-        self._crew = crew
+        self._worker_lease = worker_lease
+        self._process_pool = process_pool
         self._on_late = on_late  # called with an outcome that comes after this life
         self._rng = rng
         self._log = log
         self._slots = slots
-        self._wheel: Wheel[Held] = Wheel()
-        self._hands = Hands(executor.marks)
+        self._wheel: Wheel[HeldRun] = Wheel()
+        self._held_runs = HeldRuns(executor.marks)
         self._watch = Watch(database, identity.worker_id)
-        self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe, settling=settling)
+        self._services = WorkerServices(database, identity.worker_id, lambda: worker_lease.is_safe, settling=settling)
         self.outbox = Outbox(
             settling,
             identity.worker_id,
             rng=rng,
             log=log,
             on_settled=self._on_settled,
-            write_lines=self._desk.flush_ended,
+            write_lines=self._services.flush_ended,
         )
         self._wake_line = asyncio.Event()
         self._hinted_at = float("-inf")
@@ -115,13 +115,13 @@ class Engine:
         self._waiting: set[tuple[UUID, int]] = set()  # runs that were due and had not started at the last look
         self._are_named = False  # some of them are recorded in the database
         self._claiming = self._claiming_for(registry, targets)
-        self._apart = Apart(
+        self._isolated = IsolatedRuns(
             database,
             identity.worker_id,
-            lifeline,
-            crew,
+            worker_lease,
+            process_pool,
             executor,
-            self._desk,
+            self._services,
             on_ended=self.on_ended,
             on_unable=self._put_off,
             is_recalled=self._is_recalled,
@@ -135,13 +135,13 @@ class Engine:
             self.identity,
             registry,
             targets,
-            self._lifeline,
-            hands=self._hands,
+            self._worker_lease,
+            held_runs=self._held_runs,
             wheel=self._wheel,
             slots=self._slots,
             watch=self._watch,
             look_again=self._look_once,
-            can_kill=self._crew is not None,
+            can_kill=self._process_pool is not None,
             gone=self._gone,
             is_closed=lambda: self.outbox.is_full or self._watch.is_draining,
             on_received=self._wake_line.set,
@@ -158,17 +158,24 @@ class Engine:
     @property
     def counts(self) -> tuple[int, int, int]:
         """Return how many runs are running, waiting for a slot, and held in all."""
-        return self._slots.running, self._slots.waiting, len(self._hands)
+        return self._slots.running, self._slots.waiting, len(self._held_runs)
 
     @property
     def held(self) -> list[Run]:
         """The held runs: waiting, running, or with an outcome that is not written yet."""
-        return [held.run for held in self._hands]
+        return [held.run for held in self._held_runs]
 
     async def live(self, grace_seconds: float) -> None:
         """Claim, run and settle until asked to stop or until the lease is lost; then end in order."""
         claiming = self._claiming
-        loops = [self._start_due, self._look, self._guard, self._keep_logs, claiming.mind_the_belt, claiming.listen]
+        loops = [
+            self._start_due,
+            self._look,
+            self._guard,
+            self._keep_logs,
+            claiming.return_unknown_leases,
+            claiming.listen,
+        ]
         tasks = [asyncio.create_task(self._survive(loop), name=loop.__name__) for loop in loops]
         taking_in = [asyncio.create_task(self._survive(claiming.take_in, intake)) for intake in claiming.intakes]
         settling = asyncio.create_task(self._survive(self.outbox.run), name="outbox")
@@ -234,9 +241,9 @@ class Engine:
         """Move due runs from the wheel to the slots, and start those that have one."""
         measured = self._clock.monotonic()
         while not self._gone.is_set():
-            now = self._lifeline.now()
+            now = self._worker_lease.now()
             for held in self._wheel.advance(now):
-                held.intake.held_ahead -= 1
+                held.intake.leased_ahead -= 1
                 if not held.cancelled:
                     self._slots.queue(held.kind, held.run, now)
             if self._slots.waiting and not self._watch.is_fresh:
@@ -252,8 +259,8 @@ class Engine:
 
     def _pause(self, started: int) -> float:
         next_due = self._wheel.next_due()
-        left = None if next_due is None else next_due - self._lifeline.now()
-        return pause(held=len(self._hands), started=started, waiting=self._slots.waiting, left_seconds=left)
+        left = None if next_due is None else next_due - self._worker_lease.now()
+        return pause(held=len(self._held_runs), started=started, waiting=self._slots.waiting, left_seconds=left)
 
     def _measure(self, since: float) -> float:
         now = self._clock.monotonic()
@@ -267,16 +274,16 @@ class Engine:
     def _start(self, starting: list[tuple[Kind, Run]]) -> None:
         """Pass runs to their executor. A run that was cancelled or paused meanwhile frees its slot at once."""
         batch: list[tuple[Kind, Run, str | None]] = []
-        suspects: list[Held] = []
+        suspects: list[HeldRun] = []
         kept_back: list[Run] = []
         if self._signalled:  # the answer to a claim may have come after the look that told us to stop its run
             self._heed_late([run for _, run in starting])
         for kind, run in starting:
-            held = self._hands.find(run.run_id, run.fence)
+            held = self._held_runs.find(run.run_id, run.fence)
             if held is None or held.cancelled:
                 self._slots.release(kind)
                 continue
-            if self._watch.holds.cover(run) or self._is_recalled(run):
+            if self._watch.pauses.cover(run) or self._is_recalled(run):
                 self._slots.release(kind)
                 kept_back.append(run)
                 continue
@@ -285,14 +292,14 @@ class Engine:
             if kind is Kind.ALONE:
                 suspects.append(held)
             elif kind is Kind.CHILD:
-                self._spawn(self._apart.run(held))
+                self._spawn(self._isolated.run(held))
             else:
                 batch.append((kind, run, held.saved))
-        if batch and (without_thread := self._executor.start(self._desk, batch)):
+        if batch and (without_thread := self._executor.start(self._services, batch)):
             self._figures.started -= len(without_thread)
             self._put_off([Ended(kind, run, None) for kind, run in without_thread])
         if suspects:
-            self._spawn(self._apart.run_alone(suspects))
+            self._spawn(self._isolated.run_alone(suspects))
         if kept_back:
             self._return(kept_back)
 
@@ -303,7 +310,7 @@ class Engine:
         stuck: list[Run] = []
         for pool, room in self._claiming.rooms.items():
             keep = max(self._slots.free_in(pool), int(room.rate * PATIENCE_SECONDS))
-            waited = self._lifeline.now() - self._slots.waits_since(pool)
+            waited = self._worker_lease.now() - self._slots.waits_since(pool)
             if self._slots.waiting_for(pool) > keep and waited >= STUCK_SECONDS[pool]:
                 room.shrink()
                 stuck += self._slots.give_up(pool, keep)
@@ -315,10 +322,10 @@ class Engine:
         while True:
             await self._look_once()
             await self._name_unstarted()
-            await self._watch.rest(LOOK_SECONDS if self._hands else LOOK_IDLE_SECONDS)
+            await self._watch.rest(LOOK_SECONDS if self._held_runs else LOOK_IDLE_SECONDS)
 
     async def _look_once(self) -> None:
-        known, limits = self._watch.holds, self._watch.limits
+        known, limits = self._watch.pauses, self._watch.limits
         signals = (await self._watch.look()).signals
         self._signalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.what == "cancel"}
         for signal in self._signalled.values():
@@ -326,15 +333,15 @@ class Engine:
         self._recalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.what == "recall"}
         if self._recalled:
             self._give_back_recalled()
-        self._executor.holds = self._watch.holds
-        if self._watch.holds:
-            self._keep_back(self._watch.holds)
-        if self._watch.holds != known:
+        self._executor.pauses = self._watch.pauses
+        if self._watch.pauses:
+            self._keep_back(self._watch.pauses)
+        if self._watch.pauses != known:
             self._claiming.wake()  # resumed scopes may be claimed now
         if narrowed := self._watch.limits.narrowed_since(limits):
             self._keep_back(narrowed)  # it was claimed before the limit, and is claimed again under it
-        if self._claiming.last_turn_at > (latest := self._clock.now() + TURN_AHEAD_SECONDS_MAX):
-            self._claiming.last_turn_at = latest
+        if self._claiming.last_loop_at > (latest := self._clock.now() + TURN_AHEAD_SECONDS_MAX):
+            self._claiming.last_loop_at = latest
             self._hand_back(
                 self._wheel.take_out(
                     lambda held: held.run.policy.rate is not None and held.run.due_at.timestamp() > latest
@@ -343,16 +350,16 @@ class Engine:
 
     async def _name_unstarted(self) -> None:
         """Record the due runs that have waited for their start since the last look, so that they read as ready until then."""
-        before, self._waiting = self._waiting, self._slots.in_line | self._executor.in_line | self._apart.waiting
+        before, self._waiting = self._waiting, self._slots.in_line | self._executor.in_line | self._isolated.waiting
         unstarted = [run_id for run_id, _ in before & self._waiting][:NAMED_MAX]
         if unstarted or self._are_named:
             await workers.name_unstarted(self._database, self.worker_id, unstarted)
         self._are_named = bool(unstarted)
 
-    def _keep_back(self, holds: Holds) -> None:
+    def _keep_back(self, pauses: Pauses) -> None:
         """Hand back covered runs that have not started, wherever they wait."""
-        ahead = self._wheel.take_out(lambda held: holds.cover(held.run))
-        self._hand_back(ahead, self._slots.take_out(holds.cover))
+        ahead = self._wheel.take_out(lambda held: pauses.cover(held.run))
+        self._hand_back(ahead, self._slots.take_out(pauses.cover))
 
     def _give_back_recalled(self) -> None:
         """Hand back recalled runs that have not started; for started ones, drop the signal, which is the answer."""
@@ -371,16 +378,16 @@ class Engine:
     def _has_started(self, signal: runs.Signal) -> bool:
         return self._executor.marks.has(signal.run_id, signal.fence)
 
-    def _hand_back(self, ahead: list[Held], in_line: Sequence[Run] = ()) -> None:
+    def _hand_back(self, ahead: list[HeldRun], in_line: Sequence[Run] = ()) -> None:
         """Hand back runs taken out of the wheel and the slots."""
         for held in ahead:
-            held.intake.held_ahead -= 1
+            held.intake.leased_ahead -= 1
         if waiting := [*in_line, *(held.run for held in ahead)]:
             self._return(waiting)
 
     def _heed(self, signal: runs.Signal) -> None:
         """Act on a signal, once. It stays until the outcome is written: should we die before, it speaks for the run."""
-        held = self._hands.find(signal.run_id, signal.fence)
+        held = self._held_runs.find(signal.run_id, signal.fence)
         if held is None or held.cancelled:
             return  # we may not know the run yet: the answer to its claim is on its way
         if held.started:
@@ -394,32 +401,32 @@ class Engine:
             if (signal := self._signalled.get((run.run_id, run.fence))) is not None:
                 self._heed(signal)
 
-    def _ask_to_stop(self, held: Held) -> None:
-        if held.kind in (Kind.CHILD, Kind.ALONE) and self._crew is not None:
-            self._crew.cancel(held.run)
+    def _ask_to_stop(self, held: HeldRun) -> None:
+        if held.kind in (Kind.CHILD, Kind.ALONE) and self._process_pool is not None:
+            self._process_pool.cancel(held.run)
         else:
             self._executor.cancel(held.run)
 
     async def _guard(self) -> None:
         """End this life when the lease could not be renewed in time: from here on another worker may hold our runs."""
         while not self._gone.is_set():
-            if not self._lifeline.is_safe:
+            if not self._worker_lease.is_safe:
                 # A handler that blocked the interpreter kept us from reading a renewal: read before giving up.
                 await self._clock.sleep(STALE_NEWS_SECONDS)
-                if self._lifeline.is_lost:
+                if self._worker_lease.is_lost:
                     self._log.error("self_fenced", worker_id=self.worker_id)
                     self.lease_lost()
-            await self._clock.sleep(0.1 if self._hands else 0.5)
+            await self._clock.sleep(0.1 if self._held_runs else 0.5)
 
     async def _keep_logs(self) -> None:
         """Write log lines; also while stopping."""
         shown_at = self._clock.monotonic()
         while True:
-            await self._desk.flush()
+            await self._services.flush()
             if self._clock.monotonic() - shown_at >= PROGRESS_SECONDS:
-                await self._desk.flush_progress()
+                await self._services.flush_progress()
                 shown_at = self._clock.monotonic()
-            await self._clock.sleep(0.1 if self._hands else 0.5)
+            await self._clock.sleep(0.1 if self._held_runs else 0.5)
 
     # ------------------------------------------------------------------------------------------------------- endings
 
@@ -428,11 +435,11 @@ class Engine:
         for kind, number in Counter(item.kind for item in ended).items():
             self._slots.release(kind, number)
             self._finished[POOL_OF[kind]] += number
-        self._desk.end([item.run for item in ended])
+        self._services.end([item.run for item in ended])
         settled = [item.settled for item in ended if item.settled is not None]
-        if self._desk.owes_any and (owing := [item for item in settled if self._desk.owes_progress(item.run)]):
+        if self._services.owes_any and (owing := [item for item in settled if self._services.owes_progress(item.run)]):
             self._spawn(self._settle_after_progress(owing))
-            settled = [item for item in settled if not self._desk.owes_progress(item.run)]
+            settled = [item for item in settled if not self._services.owes_progress(item.run)]
         self._settle(settled)
         if unstarted := [item for item in ended if item.settled is None]:
             self._take_back(unstarted)
@@ -472,7 +479,7 @@ class Engine:
     def _take_back(self, unstarted: list[Ended]) -> None:
         """Settle the runs that were asked to stop, and hand back the others."""
         given = [item.run for item in unstarted]
-        self._settle([held.as_cancelled() for held in self._hands.of(given) if held.cancelled])
+        self._settle([held.as_cancelled() for held in self._held_runs.of(given) if held.cancelled])
         self._return(given)
         if named := [item.run for item in unstarted if item.kind is Kind.ALONE]:
             self._spawn(self._tidy_up(named, []))
@@ -480,19 +487,19 @@ class Engine:
     async def _settle_after_progress(self, settled: list[Settled | Deferred]) -> None:
         """Write the progress of runs while the lease stands, then their outcomes."""
         try:
-            if self._lifeline.is_safe:
-                await self._desk.flush_progress()
+            if self._worker_lease.is_safe:
+                await self._services.flush_progress()
         finally:
             self._settle(settled)
 
     def _on_settled(self, settled: list[Settled | Deferred]) -> None:
         done = [item.run for item in settled]
-        over = self._hands.let_go(done)
-        self._desk.forget(done)
+        over = self._held_runs.let_go(done)
+        self._services.forget(done)
         named = [held.run for held in over if held.kind is Kind.ALONE]
-        told = [runs.Signal(held.run.run_id, held.run.fence, "cancel") for held in over if held.cancelled]
-        if named or told:
-            self._spawn(self._tidy_up(named, told))
+        reported = [runs.Signal(held.run.run_id, held.run.fence, "cancel") for held in over if held.cancelled]
+        if named or reported:
+            self._spawn(self._tidy_up(named, reported))
         if any(_leads_on(item) for item in settled):
             self._claiming.wake()
         elif self._watch.limits:
@@ -512,18 +519,18 @@ class Engine:
         with contextlib.suppress(Unavailable):
             await hints.send(self._database, self.identity.queues)
 
-    async def _tidy_up(self, named: list[Run], told: list[runs.Signal]) -> None:
+    async def _tidy_up(self, named: list[Run], reported: list[runs.Signal]) -> None:
         """Withdraw the announcements and signals of runs, once their outcomes are written."""
         with contextlib.suppress(Unavailable):
             if named:
                 await workers.retract(self._database, self.worker_id, named)
-            if told:
-                await runs.drop_signals(self._database, self.worker_id, told)
+            if reported:
+                await runs.drop_signals(self._database, self.worker_id, reported)
 
     def _return(self, given: list[Run]) -> asyncio.Task[None]:
         """Hand back runs that were not started. From here on we do not hold them; others settle the cancelled ones."""
-        unstarted = [held.run for held in self._hands.of(given) if not held.cancelled]
-        self._hands.let_go(unstarted)
+        unstarted = [held.run for held in self._held_runs.of(given) if not held.cancelled]
+        self._held_runs.let_go(unstarted)
         return self._spawn(self._hand_back_until_answered(unstarted))
 
     async def _hand_back_until_answered(self, unstarted: list[Run]) -> None:
@@ -547,22 +554,22 @@ class Engine:
         """Write the last log lines, within so long: a database that does not answer must not delay the end."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(seconds):
-                await self._desk.flush()
+                await self._services.flush()
 
     async def _wind_down(self, grace_seconds: float) -> None:
         """Hand back what was not started, let active runs end within the grace period, then interrupt them."""
         waiting = [*self._slots.drain(), *(held.run for held in self._wheel.drain())]
         self._return(waiting)
         if self._stopping:
-            await self._until(lambda: self._is_quiet or not self._lifeline.is_safe, grace_seconds)
+            await self._until(lambda: self._is_quiet or not self._worker_lease.is_safe, grace_seconds)
         self._interrupt()
         await self._until(lambda: self._is_quiet or not (self._stopping or self._slots.running), LAST_WORDS_SECONDS)
 
     def _interrupt(self) -> None:
         self._executor.interrupt()
-        for held in self._hands:
-            if held.started and self._crew is not None and held.kind in (Kind.CHILD, Kind.ALONE):
-                self._crew.interrupt(held.run)
+        for held in self._held_runs:
+            if held.started and self._process_pool is not None and held.kind in (Kind.CHILD, Kind.ALONE):
+                self._process_pool.interrupt(held.run)
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = self._clock.monotonic() + seconds
@@ -577,14 +584,14 @@ class Engine:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._children.add(task)
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(self._on_end)
         return task
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
+    def _on_end(self, task: asyncio.Task[None]) -> None:
         self._children.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             doing = getattr(task.get_coro(), "__name__", None)
-            self._log.error("errand_failed", doing=doing, error=repr(error))
+            self._log.error("workflow_task_failed", doing=doing, error=repr(error))
 
     async def _survive(self, loop: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         """Keep a loop going through errors, each logged with what it was doing. It ends by itself, or is cancelled."""

@@ -15,7 +15,7 @@ from duly.worker.intake import Intake
 from duly.worker.slots import Kind
 
 
-class Held(msgspec.Struct, gc=False):
+class HeldRun(msgspec.Struct, gc=False):
     """A held run."""
 
     run: Run
@@ -30,33 +30,33 @@ class Held(msgspec.Struct, gc=False):
         return Settled(self.run, None, None, Cancelled(), self.saved is not None)
 
 
-class Hands:
+class HeldRuns:
     """The runs that we hold, each under the fence it was claimed with: a run under another fence is unknown."""
 
     def __init__(self, marks: Marks | None = None) -> None:
-        self._held: dict[UUID, Held] = {}
+        self._held: dict[UUID, HeldRun] = {}
         self._marks = marks or Marks()
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[HeldRun]:
         return iter(self._held.values())
 
-    def take(self, held: Held) -> None:
+    def take(self, held: HeldRun) -> None:
         """Hold a run."""
         self._held[held.run.run_id] = held
 
-    def find(self, run_id: UUID, fence: int) -> Held | None:
+    def find(self, run_id: UUID, fence: int) -> HeldRun | None:
         """Return the held run of this very lease."""
         held = self._held.get(run_id)
         return held if held is not None and held.run.fence == fence else None
 
-    def of(self, runs: Sequence[Run]) -> list[Held]:
+    def of(self, runs: Sequence[Run]) -> list[HeldRun]:
         """Return those of these runs that we hold."""
         return [held for run in runs if (held := self.find(run.run_id, run.fence)) is not None]
 
-    def let_go(self, runs: Sequence[Run]) -> list[Held]:
+    def let_go(self, runs: Sequence[Run]) -> list[HeldRun]:
         """Drop these runs. Returns those that were held."""
         over = self.of(runs)
         for held in over:

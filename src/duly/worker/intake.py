@@ -50,13 +50,13 @@ class Room(msgspec.Struct):
         """Claim none ahead: due runs had to wait for a slot."""
         self.ahead = 0
 
-    def left(self, *, free: int, waiting: int, held_ahead: int) -> int:
+    def left(self, *, free: int, waiting: int, leased_ahead: int) -> int:
         """Return how many runs to claim now."""
         soon = self.soon
         due = free + soon - waiting
         if waiting and due < soon // 2:
             return 0  # there is work in hand: wait until a batch is worth a claim
-        ahead = max(0, self.ahead - held_ahead) if waiting == 0 else 0
+        ahead = max(0, self.ahead - leased_ahead) if waiting == 0 else 0
         return max(0, min(CLAIM_MAX, due + ahead))
 
 
@@ -67,7 +67,7 @@ class Intake:
         self.pool = pool
         self.handlers = handlers
         self.room = room
-        self.held_ahead = 0  # in the wheel
+        self.leased_ahead = 0  # in the wheel
         self.more = False  # the last claim took all we had room for, so there may be more
         self.wake = asyncio.Event()
         self.claiming = asyncio.Lock()
@@ -75,4 +75,4 @@ class Intake:
     @property
     def worth_asking(self) -> int:
         """Return the least number of runs worth a claim: with work in the wheel, half of what may be held there."""
-        return max(1, self.room.ahead // 2 if self.held_ahead else self.room.soon // 2)
+        return max(1, self.room.ahead // 2 if self.leased_ahead else self.room.soon // 2)

@@ -144,9 +144,9 @@ class Outbox:
             try:
                 return await self._write_lines(ended)
             except Unavailable as error:
-                self._log.warning("lines_unanswered", runs=len(ended), tries=tries, error=str(error))
+                self._log.warning("log_lines_unanswered", runs=len(ended), tries=tries, error=str(error))
             except Exception as error:  # noqa: BLE001 - no outcome waits for a line that is refused; the store takes it no more
-                self._log.error("lines_refused", runs=len(ended), error=repr(error))
+                self._log.error("log_lines_refused", runs=len(ended), error=repr(error))
                 return None
             await self._pause(tries)
             tries += 1

@@ -34,7 +34,7 @@ _Row = TypeVar("_Row")
 _Told: TypeAlias = tuple[UUID, int, Progress]  # of a run, under its fence
 
 
-class WorkerDesk:
+class WorkerServices:
     """Serves the handlers of one life of a worker. Lines go over `settling`: outcomes wait for them."""
 
     def __init__(
@@ -110,19 +110,19 @@ class WorkerDesk:
             # Handlers report more meanwhile, on their threads: the mapping stays, and each is taken out of it in one
             # step.
             self._showing = {name: self._progress.pop(name) for name in list(self._progress)}
-            told = [(run_id, fence, progress) for (run_id, fence), progress in self._showing.items()]
+            reported = [(run_id, fence, progress) for (run_id, fence), progress in self._showing.items()]
             try:
-                if told:
-                    await _by_halves(told, self._show, self._leave_out)
+                if reported:
+                    await _by_halves(reported, self._show, self._leave_out)
             except Unavailable:
                 pass
             finally:
                 self._showing = {}
 
-    async def _show(self, told: Sequence[_Told]) -> None:
-        await runs.save_progresses(self._database, self._worker_id, told)
+    async def _show(self, reported: Sequence[_Told]) -> None:
+        await runs.save_progresses(self._database, self._worker_id, reported)
 
-    async def _leave_out(self, told: _Told) -> None:
+    async def _leave_out(self, reported: _Told) -> None:
         """Drop progress that cannot be stored."""
 
     def on_said(self, run: Run, said: Said) -> asyncio.Future[bool] | None:

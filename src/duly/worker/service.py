@@ -36,10 +36,10 @@ from duly.store.tables.workers import Identity
 from duly.worker.engine import Engine
 from duly.worker.execute.executor import Ended, Executor
 from duly.worker.execute.loop_watch import LoopWatch
-from duly.worker.execute.process_pool import Crew
+from duly.worker.execute.process_pool import ProcessPool
 from duly.worker.figures import Figures
 from duly.worker.handlers import Registry
-from duly.worker.heartbeat.lease import Lifeline
+from duly.worker.heartbeat.lease import WorkerLease
 from duly.worker.outbox import Outbox
 from duly.worker.pacing import again
 from duly.worker.registrar import Registrar
@@ -116,7 +116,7 @@ class Worker:
         self._stopping = threading.Event()
         self._engine: Engine | None = None
         self._engine_loop: asyncio.AbstractEventLoop | None = None
-        self._lifeline: Lifeline | None = None
+        self._worker_lease: WorkerLease | None = None
         self._settling_late: set[asyncio.Task[None]] = set()
         self._outboxes: list[Outbox] = []
         self._past_settled = 0
@@ -145,13 +145,13 @@ class Worker:
     @property
     def health(self) -> WorkerHealth:
         """A snapshot of this worker."""
-        engine, lifeline = self._engine, self._lifeline
+        engine, worker_lease = self._engine, self._worker_lease
         settled, fenced = self._outcomes()
-        if engine is None or lifeline is None:
+        if engine is None or worker_lease is None:
             return WorkerHealth(settled=settled, fenced=fenced, lives=self._lives)
         running, waiting, held = engine.counts
         return WorkerHealth(
-            running, waiting, held, settled, fenced, self._lives, registered=True, safe=lifeline.is_safe
+            running, waiting, held, settled, fenced, self._lives, registered=True, safe=worker_lease.is_safe
         )
 
     # -------------------------------------------------------------------------------------------- on the engine's thread
@@ -184,7 +184,7 @@ class Worker:
                 except (Unavailable, DatabaseUnusable) as error:
                     self._log.warning("worker_waits", error=str(error))
                 except Exception as error:  # noqa: BLE001 - a fault of a life must not end the process: it says so and waits
-                    self._log.error("life_failed", error=repr(error))
+                    self._log.error("worker_life_failed", error=repr(error))
                 if not self._stopping.is_set():
                     await database.clock.sleep(again(self._rng, _REBIRTH_SECONDS_MAX))
         finally:
@@ -201,32 +201,32 @@ class Worker:
         await self._warn_of_clashes(database, identity)
         self._lives += 1
         lease_seconds = self._options.lease.total_seconds()
-        lifeline = Lifeline(
+        worker_lease = WorkerLease(
             self._url,
             identity.worker_id,
             lease_seconds,
             clock=database.clock,
             rng=self._rng,
             log=self._log,
-            on_gone=self._lease_gone,
+            on_gone=self._lease_lost,
             on_returned=self._runs_returned,
         )
-        crew = Crew(self._options.app_path) if self._options.app_path else None
-        executor = self._executor_on(handlers_loop, settling, identity, lifeline)
+        process_pool = ProcessPool(self._options.app_path) if self._options.app_path else None
+        executor = self._executor_on(handlers_loop, settling, identity, worker_lease)
         self._executors = [executor, *(one for one in self._executors if one.is_busy)]
         try:
-            await lifeline.start(give_up=self._stopping.is_set)
-            self._lifeline = lifeline
+            await worker_lease.start(give_up=self._stopping.is_set)
+            self._worker_lease = worker_lease
             engine = self._engine = Engine(
                 database,
                 identity,
                 self._registry,
                 self._targets,
                 executor,
-                lifeline,
+                worker_lease,
                 settling=settling,
                 slots=Slots(self._capacity()),
-                crew=crew,
+                process_pool=process_pool,
                 on_late=partial(self._settle_late, settling, identity.worker_id),
                 figures=self.figures,
                 rng=self._rng,
@@ -240,13 +240,13 @@ class Worker:
             await self._retire(database, engine)
         finally:
             executor.close()
-            if crew is not None:
-                crew.close()
+            if process_pool is not None:
+                process_pool.close()
             try:
                 await self._targets.end()
                 self._leave_what_runs()  # while the lease stands: after its end another worker may run it
             finally:
-                await lifeline.stop()
+                await worker_lease.stop()
 
     async def _warn_of_clashes(self, database: Database, identity: Identity) -> None:
         """Log the handlers that another app offers on our queues as well: their runs go to either."""
@@ -282,7 +282,7 @@ class Worker:
         beside = [asyncio.create_task(self._keep_registered(database), name="registrar")]
         if not watch.is_on_this_loop:  # if both are one, whatever blocks it keeps us from noticing
             beside.append(asyncio.create_task(watch.run(), name="loop watch"))
-            noting = clocks.keep_noting(database, ["worker"], self._options.name, self._log)
+            noting = clocks.keep_recording(database, ["worker"], self._options.name, self._log)
             beside.append(asyncio.create_task(noting, name="host clock"))
         try:
             await engine.live(self._options.grace_seconds)
@@ -347,7 +347,11 @@ class Worker:
         }
 
     def _executor_on(
-        self, handlers_loop: asyncio.AbstractEventLoop, settling: Database, identity: Identity, lifeline: Lifeline
+        self,
+        handlers_loop: asyncio.AbstractEventLoop,
+        settling: Database,
+        identity: Identity,
+        worker_lease: WorkerLease,
     ) -> Executor:
         """Make an executor, without using the handlers' loop: a handler of an earlier life may block it."""
         engine_loop = asyncio.get_running_loop()
@@ -362,9 +366,9 @@ class Worker:
             loop=handlers_loop,
             threads=self._options.threads + 1,
             clock=settling.clock,
-            is_safe=lambda: lifeline.is_safe,
+            is_safe=lambda: worker_lease.is_safe,
             on_ended=carry,
-            marks=lifeline.marks,
+            marks=worker_lease.marks,
         )
 
     def _ended(self, settling: Database, worker_id: UUID, ended: list[Ended]) -> None:
@@ -387,8 +391,8 @@ class Worker:
         self._settling_late.add(task)
         task.add_done_callback(self._settling_late.discard)
 
-    def _lease_gone(self) -> None:
-        self._log.warning("lease_gone")
+    def _lease_lost(self) -> None:
+        self._log.warning("lease_lost")
         if self._engine is not None:
             self._engine.lease_lost()
 

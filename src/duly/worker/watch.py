@@ -6,7 +6,7 @@ import asyncio
 from uuid import UUID
 
 from duly.domain.limits.limit import StandingLimits
-from duly.domain.limits.pause import Holds
+from duly.domain.limits.pause import Pauses
 from duly.store.boxes import runs
 from duly.store.boxes.runs import News
 from duly.store.connection.database import Database, Unavailable
@@ -19,7 +19,7 @@ class Watch:
     """Reads the state, and remembers it."""
 
     def __init__(self, database: Database, worker_id: UUID) -> None:
-        self.holds = Holds()
+        self.pauses = Pauses()
         self.limits = StandingLimits()
         self.is_draining = False
         self._database = database
@@ -44,7 +44,7 @@ class Watch:
             self._is_silent = True
             raise
         if sent_at >= self._looked_at:
-            self._looked_at, self.holds, self.limits = sent_at, news.holds, news.limits
+            self._looked_at, self.pauses, self.limits = sent_at, news.pauses, news.limits
             self.is_draining = news.is_draining
         self._is_silent = False
         self._heard.set()

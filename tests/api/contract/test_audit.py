@@ -35,7 +35,7 @@ async def request_that_changes(yard: Yard, name: str) -> Asked:
         case "resume":
             await yard.api.post("/v1/pause", json={"queue": "pausable"})
         case "limit_destination":
-            return asked.with_fields(places=7)
+            return asked.with_fields(slots=7)
         case "change_tenant":
             return asked.with_fields(state="suspended")
         case "change_job":
@@ -69,7 +69,9 @@ async def rows(database):
 
 
 @pytest.mark.parametrize("name", CHANGING)
-async def test_what_changes_something_writes_one_row_however_often_it_is_asked_under_its_key(name, yard, database, api):
+async def test_what_changes_something_writes_one_row_however_often_it_is_requested_under_its_key(
+    name, yard, database, api
+):
     asked = await request_that_changes(yard, name)
     before = {row["audit_id"] for row in await rows(database)}
 

@@ -14,7 +14,7 @@ import schemathesis
 from duly.api.routes import OPERATIONS
 from duly.wire.problems import KINDS
 from duly.wire.schema.reading import read_body
-from duly.wire.schema.shapes import Asked
+from duly.wire.schema.shapes import RequestModel
 from tests.api.contract.described import BY_NAME, DOCUMENT, NAMES, codes, described, resolved, responses
 
 COMPONENTS = DOCUMENT["components"]
@@ -91,7 +91,7 @@ def test_every_answer_tells_its_type_and_its_headers(name):
 
 
 def test_unknown_fields_are_refused_wherever_callers_write():
-    asked = [kind.__name__ for kind in subclasses(Asked) if kind.__name__ in COMPONENTS["schemas"]]
+    asked = [kind.__name__ for kind in subclasses(RequestModel) if kind.__name__ in COMPONENTS["schemas"]]
 
     assert len(asked) > 15
     assert [name for name in asked if COMPONENTS["schemas"][name].get("additionalProperties") is not False] == []

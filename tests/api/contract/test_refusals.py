@@ -35,7 +35,7 @@ from tests.clock import ManualClock
 A_LONG_WORD = "x" * 300_000
 CONTROL = "two\nlines"
 AN_OVERLOAD = """
-insert into duly.overloads (tenant, queue, oldest_due_at, noted_at)
+insert into duly.overloads (tenant, queue, oldest_due_at, recorded_at)
 select 1, $1, duly.clock_now() - interval '90 seconds', duly.clock_now()
 """
 
@@ -167,9 +167,9 @@ async def _(scene, operation, asked):
 
 @provokes("invalid_schedule")
 async def _(scene, operation, asked):
-    if operation.name == "keep_calendar":
+    if operation.name == "put_calendar":
         return await asked.with_fields(dates=["2026-02-30"]).by(scene.api)
-    if operation.name == "run_again":
+    if operation.name == "rerun":
         return await asked.with_fields(at="2020-01-01T00:00:00Z").by(scene.api)
     wrong = {"trigger": {"type": "cron", "expr": "61 * * * *"}}
     return await asked.with_fields(schedule=wrong).by(scene.api)
@@ -243,12 +243,12 @@ async def _(scene, operation, asked):
             return await asked.with_headers(Accept=EVENT_STREAM).by(scene.api)
     made = await tenants.create(scene.front.database, "small", Limits(schedules_max=0, ready_max=0))
     caller = await scene.front.caller(tenant=made.tenant)
-    if operation.name in ("take_in_event", "trigger_job"):  # The job is there; for its runs there is no room.
+    if operation.name in ("accept_event", "trigger_job"):  # The job is there; for its runs there is no room.
         await tenants.set_limits(scene.front.database, made.tenant, Limits(ready_max=0))
         on_event = {"schedule": None, "on_event": {"type": "shop.order.placed"}}
-        job = await caller.a_job(**(on_event if operation.name == "take_in_event" else {}))
+        job = await caller.a_job(**(on_event if operation.name == "accept_event" else {}))
         asked = request_for(operation, job_id=job["job_id"])
-    if operation.name == "run_again":  # The run has ended; for another there is no room.
+    if operation.name == "rerun":  # The run has ended; for another there is no room.
         await tenants.set_limits(scene.front.database, made.tenant, Limits())
         ended = (await caller.post("/v1/jobs", json={"target": A_TARGET})).json()["run_id"]
         assert (await caller.post(f"/v1/runs/{ended}/cancel")).is_success
@@ -281,7 +281,7 @@ COLUMNS = (
     "select attname from pg_attribute where attrelid = 'duly.workers'::regclass and attnum > 0 and not attisdropped"
 )
 # These name a tenant in what they are sent.
-OF_A_TENANT = ("make_key", "pause", "put_limit")
+OF_A_TENANT = ("create_key", "pause", "put_limit")
 # These answer for the lease, whatever the worker's id; only what is no id at all is not found.
 OF_A_LEASE = ("append_logs", "report_progress", "save_checkpoint", "settle_runs")
 
@@ -313,7 +313,7 @@ async def _(scene, operation, asked):
 
 @provokes("invalid_workflow")
 async def _(scene, operation, asked):
-    nodes = {"one": {"target": A_TARGET, "after": ["one"]}}
+    nodes = {"one": {"target": A_TARGET, "depends_on": ["one"]}}
     if "/workflows" not in operation.path:
         instead = {"handler": None} if operation.method == "PATCH" else {}
         return await asked.with_fields(target={"type": "workflow", "nodes": nodes, **instead}).by(scene.api)
@@ -401,7 +401,7 @@ async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Re
 
 async def beside_too_many_limits(scene: Scene, operation: Operation) -> httpx.Response:
     await scene.front.database.execute(
-        "insert into duly.limits (queue, places, set_by, set_at)"
+        "insert into duly.limits (queue, slots, set_by, set_at)"
         " select 'queue-' || number, 1, 'test', duly.clock_now() from generate_series(1, $1::int) as number",
         SCOPES_MAX,
     )
@@ -447,7 +447,7 @@ async def of_a_recovery_that_is_not_there(scene: Scene, operation: Operation) ->
 
 async def that_the_operator_has_set(scene: Scene, operation: Operation) -> httpx.Response:
     stranger = await scene.front.stranger()
-    limit = {"tenant": stranger.tenant, "queue": "limited", "places": 5}
+    limit = {"tenant": stranger.tenant, "queue": "limited", "slots": 5}
     assert (await scene.api.put("/v1/limits", json=limit)).is_success
     return await request_for(operation).with_query("queue=limited").by(stranger)
 
@@ -461,10 +461,10 @@ CONFLICTS: dict[str, Any] = {
     "replay_workflow": of_a_node_under_way,
     "add_nodes": of_a_workflow_that_is_ending,
     "create_job": of_a_parent_that_has_ended,
-    "make_destination": without_a_keyring,
+    "create_destination": without_a_keyring,
     "reveal_secrets": without_a_keyring,
     "replay_run": of_a_run_that_is_not_dead,
-    "run_again": of_a_run_that_waits,
+    "rerun": of_a_run_that_waits,
     "claim_runs": numbered_as_one_before,
     "trigger_job": of_a_job_that_is_over,
     "pause_job": of_a_job_that_is_over,
@@ -554,7 +554,7 @@ async def of_everything_and_a_queue_in_the_query(scene: Scene, asked: Asked) -> 
 
 
 PAYLOADS: dict[str, Any] = {
-    "take_in_event": {"data": A_LONG_WORD},
+    "accept_event": {"data": A_LONG_WORD},
     "save_checkpoint": {"value": A_LONG_WORD},
     "append_logs": {"lines": [{"level": "info", "message": "much", "fields": {"word": A_LONG_WORD}}]},
 }
@@ -593,8 +593,8 @@ OPTIONS: dict[str, Any] = {
     "open_destination": for_no_time,
     "read_series": of_steps_that_are_not_whole,
     "change_queue": with_an_age_of_a_week,
-    "make_destination": with_two_lines_as("url"),
-    "limit_gate": that_limits_nothing,
+    "create_destination": with_two_lines_as("url"),
+    "limit_concurrency_key": that_limits_nothing,
     "resume_queue": of_a_name_that_is_none,
     "preview_trigger": after_the_end_of_time,
     "register_worker": with_a_lease_of_an_hour,
@@ -603,17 +603,17 @@ OPTIONS: dict[str, Any] = {
     "export_file": of_one_of_two_files,
     "put_limit": of_everything_and_a_queue,
     "remove_limit": of_everything_and_a_queue_in_the_query,
-    "take_in_event": with_two_lines_as("id"),
+    "accept_event": with_two_lines_as("id"),
     "pause_job": with_two_lines_as("reason"),
     "pause_jobs": with_two_lines_as("reason"),
     "read_job_days": of_a_zone_that_is_none,
     "create_workflow": with_two_lines_as("name"),
     "cancel_workflow": with_two_lines_as("reason"),
     "pause_queue": with_two_lines_as("reason"),
-    "make_tenant": with_two_lines_as("name"),
+    "create_tenant": with_two_lines_as("name"),
     "change_tenant": with_periods_of_ages,
-    "make_key": with_two_lines_as("name"),
-    "keep_calendar": under_another_name_than_its_path,
+    "create_key": with_two_lines_as("name"),
+    "put_calendar": under_another_name_than_its_path,
     "backfill_job": with_its_end_before_its_start,
     "delete_calendar": of_a_calendar_in_use,
     "skip_next": of_a_job_that_counts_from_its_end,
@@ -633,7 +633,7 @@ async def until_closed(asking: Any, front: Front, operation: Operation) -> httpx
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_an_operation_does_what_it_is_asked_and_answers_as_described(scene, name):
+async def test_an_operation_does_what_it_is_requested_and_answers_as_described(scene, name):
     operation = BY_NAME[name]
     asked = await scene.yard.request(operation)
 

@@ -33,7 +33,7 @@ HOURLY_SINCE_LONG_AGO = {"trigger": {"type": "interval", "every": "PT1H", "ancho
 A_WORKER: dict[str, Any] = {"name": "remote", "queues": ["remote"], "handlers": [HANDLER]}
 A_WORKFLOW: dict[str, Any] = {
     "name": "nightly",
-    "nodes": {"first": {"target": A_TARGET}, "second": {"target": A_TARGET, "after": ["first"]}},
+    "nodes": {"first": {"target": A_TARGET}, "second": {"target": A_TARGET, "depends_on": ["first"]}},
 }
 PARAMETER = re.compile(r"{(\w+)}")
 A_RECOVERY = """
@@ -108,12 +108,12 @@ def _body(operation: Operation) -> Any:
 # Where the least that the schema asks for is not sensible.
 _BODIES: dict[str, Any] = {
     "put_job_by_name": {"target": A_TARGET, "schedule": EVERY_HOUR},
-    "keep_calendar": {"dates": ["2026-12-25"]},
+    "put_calendar": {"dates": ["2026-12-25"]},
     "backfill_job": {"from": "2026-11-01T00:00:00Z", "to": "2026-11-01T03:00:00Z", "confirm": True},
-    "limit_gate": {"limit": 3},
+    "limit_concurrency_key": {"limit": 3},
     "pause": {"queue": "pausable"},
     "resume": {"queue": "pausable"},
-    "put_limit": {"queue": "limited", "places": 5},
+    "put_limit": {"queue": "limited", "slots": 5},
     "replay_matching": {"all": True, "dry_run": True},
     "discard_matching": {"all": True, "dry_run": True},
     "pause_jobs": {"all": True, "dry_run": True},
@@ -159,12 +159,12 @@ class Yard:
         """Give a request that will be done."""
         named = await self.named(operation)
         asked = request_for(operation, **named)
-        if operation.name in ("make_tenant", "make_key"):
+        if operation.name in ("create_tenant", "create_key"):
             return asked.with_fields(name=f"fresh-{uuid4()}")
         if operation.name in ("approve_recovery", "dismiss_recovery"):
             await self.database.execute(A_RECOVERY)
         if operation.name == "remove_limit":
-            await self.api.ask("PUT", "/v1/limits", json={"queue": "limited", "places": 5})
+            await self.api.ask("PUT", "/v1/limits", json={"queue": "limited", "slots": 5})
             return asked.with_query("queue=limited")
         if operation.name == "export_file":
             await self.api.a_job(name=f"to-export-{uuid4()}")
@@ -184,7 +184,7 @@ class Yard:
         return str(made["job_id"])
 
     async def _run(self, operation: Operation) -> str:
-        if "/dead/" in operation.path or operation.path.endswith(("/replay", "/run-again")):
+        if "/dead/" in operation.path or operation.path.endswith(("/replay", "/rerun")):
             return str(await self.ended_run(Failed("broken", retryable=False)))
         if operation.path.endswith("/checkpoint"):
             worker_id, run = await a_leased_run(self.database)
@@ -226,8 +226,8 @@ class Yard:
         if "/calendars/" in operation.path and operation.method != "PUT":
             answer = await self.api.put(f"/v1/calendars/{name}", json={"dates": ["2026-12-25"]})
             assert answer.status_code == 200, answer.text
-        elif "/gates/" in operation.path and operation.method != "PUT":
-            answer = await self.api.put(f"/v1/gates/{name}", json={"limit": 3})
+        elif "/concurrency-keys/" in operation.path and operation.method != "PUT":
+            answer = await self.api.put(f"/v1/concurrency-keys/{name}", json={"limit": 3})
             assert answer.status_code == 200, answer.text
         elif "/files/" in operation.path:
             answer = await self.api.post("/v1/jobs:apply?adopt=true", json={**_BODIES["apply_file"], "source": name})

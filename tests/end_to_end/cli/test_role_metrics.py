@@ -54,7 +54,7 @@ def test_a_worker_counts_its_own_runs(up):
         assert "duly_worker_start_delay_seconds_count 2.0" in text
         assert "duly_worker_runs_held 0.0" in text
         assert 'duly_worker_slots{pool="plain"} 10.0' in text
-        assert "duly_worker_turn_age_seconds" in text
+        assert "duly_worker_loop_age_seconds" in text
         assert "duly_runs_total" not in text, "the API counts history, and a sum over processes must not count it twice"
         assert get("/elsewhere")[0] == 404
         assert process.interrupt() < 10

@@ -285,7 +285,7 @@ def test_reset_never_touches_another_database(tmp_path, database_url):
     assert "DULY_DATABASE_URL" in said.stderr
 
 
-def test_a_bad_duration_is_told_before_anything_starts(tmp_path):
+def test_a_bad_duration_is_reported_before_anything_starts(tmp_path):
     for lease, words in (("soon", "not a duration"), ("PT0.1S", "lease PT0.1S is shorter than 1 s")):
         said = duly("up", "--port", "0", cwd=tmp_path, DULY_LEASE=lease)
 

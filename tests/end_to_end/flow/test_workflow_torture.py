@@ -60,7 +60,7 @@ def torture(folder: Path, *, wide: int, small: int, cancelled: int, kills: int, 
         wait_until(lambda: not count(house, "select count(*) from duly.workflow_tasks"), 10, what="the last errand")
         broken, ends = verified(house), asyncio.run(found(house.url, told))
         doubles = house.ask(
-            "select run_id, count(*) from duly.attempts where outcome <> 'fenced' and marks ? 'node'"
+            "select run_id, count(*) from duly.attempts where outcome <> 'fenced' and metadata ? 'node'"
             "   and became in ('succeeded', 'dead', 'cancelled', 'expired', 'skipped') group by 1 having count(*) > 1"
         )
     assert broken == []
@@ -92,12 +92,12 @@ def a_tangle(chance: random.Random) -> Workflow:
     nodes: list[Node] = []
     for number in range(12):
         parents = chance.sample([node.name for node in nodes], min(len(nodes), chance.randrange(3)))
-        after = [Edge(parent, chance.choice(list(On))) for parent in parents]
+        depends_on = [Edge(parent, chance.choice(list(On))) for parent in parents]
         kind = chance.random()
         nodes.append(
             a_node(
                 f"n{number}",
-                after,
+                depends_on,
                 fails=kind < 0.2,
                 flaps=1 if 0.2 <= kind < 0.4 else 0,
                 seconds=chance.choice([0, 0, 0.2]),
@@ -106,9 +106,9 @@ def a_tangle(chance: random.Random) -> Workflow:
     return checked("tangle", nodes)
 
 
-def a_node(name: str, after: list[str] | list[Edge], **payload: object) -> Node:
+def a_node(name: str, depends_on: list[str] | list[Edge], **payload: object) -> Node:
     """Give a node."""
-    edges = tuple(edge if isinstance(edge, Edge) else Edge(edge) for edge in after)
+    edges = tuple(edge if isinstance(edge, Edge) else Edge(edge) for edge in depends_on)
     return Node(name, Submission("node", msgspec.json.encode(payload).decode(), "default", 5, options=PATIENT), edges)
 
 

@@ -121,7 +121,7 @@ def submitted(house: House, receiver: SlowReceiver, **target: float) -> str:
     options = {
         "target": {"type": "webhook", "url": f"{receiver.origin}/later", **target},
         "retry": {"max_attempts": 2, "base_seconds": 0.1, "cap_seconds": 0.1},
-        "then": {"done": {"url": f"{receiver.origin}/done"}},
+        "callbacks": {"end": {"url": f"{receiver.origin}/done"}},
     }
     text = msgspec.json.encode(options).decode()
     return str(house.ask("select duly.submit('@webhook', '{}', options => %s::text::jsonb)", text)[0][0])
@@ -168,7 +168,7 @@ def test_a_run_survives_the_worker_that_sent_it_and_is_settled_by_its_receiver(h
 
 
 @pytest.mark.timeout(180)
-def test_a_receiver_that_says_nothing_is_asked_again_and_its_old_token_counts_no_more(house, api, receiver, keys):
+def test_a_receiver_that_says_nothing_is_requested_again_and_its_old_token_counts_no_more(house, api, receiver, keys):
     start_worker(house, "third", keys)
     run_id = submitted(house, receiver, callback_within_seconds=1.0)
     wait_until(lambda: len(receiver.tokens()) == 2, LONG, what="the second attempt")

@@ -60,12 +60,12 @@ def submitted(house: House, receiver: Receiver, number: int, **retry: float) -> 
     )
 
 
-def limited(house: House, receiver: Receiver, places: int = 100, rate: float | None = None) -> None:
+def limited(house: House, receiver: Receiver, slots: int = 100, rate: float | None = None) -> None:
     """Say what the receiver takes, before anything is sent to it."""
-    house.ask("select duly.make_destination(gen_random_uuid(), 1, %s)", receiver.origin)
+    house.ask("select duly.create_destination(gen_random_uuid(), 1, %s)", receiver.origin)
     house.ask(
         "select duly.limit_destination(destination_id, %s, %s, true, null) from duly.destinations where origin = %s",
-        places,
+        slots,
         rate,
         receiver.origin,
     )
@@ -97,7 +97,7 @@ def broken(house: House) -> list:
 
 @pytest.mark.timeout(120)
 def test_no_more_are_under_way_at_once_than_the_budget(house, receiver):
-    limited(house, receiver, places=5)
+    limited(house, receiver, slots=5)
     receiver.seconds = 0.02
     before = succeeded(house)
 
@@ -128,7 +128,7 @@ def test_no_more_are_sent_a_second_than_the_rate(house, receiver):
 
 @pytest.mark.timeout(120)
 def test_while_it_is_ill_runs_wait_and_when_it_is_well_they_do_not_fall_upon_it(house, receiver):
-    limited(house, receiver, places=10)
+    limited(house, receiver, slots=10)
     steady, runs = 50.0, 400
     house.ask("update duly.destinations set steady_rate = %s where origin = %s returning 1", steady, receiver.origin)
     receiver.status = 500
@@ -167,9 +167,9 @@ def test_one_that_fails_always_takes_nothing_from_the_others(house, receiver):
 
         submitted(house, receiver, 200)
 
-        took = wait_until(lambda: succeeded(house) - before == 200, LONG, what="webhooks to the other")
+        elapsed = wait_until(lambda: succeeded(house) - before == 200, LONG, what="webhooks to the other")
         assert max(receiver.attempts.values()) == 1
-        assert took < 10
+        assert elapsed < 10
         wait_until(lambda: state_of(house, ill) != "closed", LONG, what="the breaker")
         house.ask("select count(*) from duly.cancel(array(select run_id from duly.blocked), 'over')")
 
@@ -185,7 +185,7 @@ def test_ten_thousand_runs_outlast_a_minute_in_which_their_receiver_is_gone(hous
         submitted(house, receiver, steady // 10, max_attempts=3)
         time.sleep(max(0.0, began + (turn + 1) / 10 - time.monotonic()))
     wait_until(lambda: succeeded(house) - before == steady * 15, LONG, what="the steady load")
-    took = receiver.most_in(1.0)
+    elapsed = receiver.most_in(1.0)
 
     receiver.go_down()
     gone_at = time.monotonic()
@@ -204,7 +204,7 @@ def test_ten_thousand_runs_outlast_a_minute_in_which_their_receiver_is_gone(hous
         "select round(steady_rate), round(ramp_rate) from duly.destinations where origin = %s", receiver.origin
     )
     print(
-        f"steady {steady}/s, up to {took} in a second, known as {usual}; {tried} attempts while it was gone;"
+        f"steady {steady}/s, up to {elapsed} in a second, known as {usual}; {tried} attempts while it was gone;"
         f" let in again at {ramp}/s: the first after {waited[0] - well_at:.1f} s, the last after"
         f" {waited[-1] - well_at:.1f} s, up to {peak} in a second"
     )

@@ -38,8 +38,8 @@ def an_engine() -> Iterator[Engine]:
     skip_without_engine()
     podman = str(shutil.which("podman"))
     folder = Path(tempfile.mkdtemp(prefix="duly-"))  # Podman takes no longer path than this.
-    places = (f"--root={folder / 'store'}", f"--runroot={folder / 'run'}", f"--tmpdir={folder / 'tmp'}")
-    engine = Engine((podman, *places, "--cgroup-manager=cgroupfs", "--runtime=runc"), OPTIONS, engine_environment())
+    slots = (f"--root={folder / 'store'}", f"--runroot={folder / 'run'}", f"--tmpdir={folder / 'tmp'}")
+    engine = Engine((podman, *slots, "--cgroup-manager=cgroupfs", "--runtime=runc"), OPTIONS, engine_environment())
     archive = folder / "image.tar"
     _write_image(archive)
     ask(engine, "import", str(archive), IMAGE)

@@ -166,7 +166,7 @@ def test_only_what_is_allowed_is_offered():
         ({"cpu_seconds": 1e12}, "no limit above"),
     ],
 )
-async def test_a_job_that_asks_for_more_than_is_allowed_or_for_less_than_nothing_is_told_so(more, setting):
+async def test_a_job_that_asks_for_more_than_is_allowed_or_for_less_than_nothing_is_reported_so(more, setting):
     ended, _ = await attempt(commands(), sh("exit 0", **more))
 
     assert isinstance(ended, Failed)
@@ -250,9 +250,9 @@ async def test_a_second_cancel_leaves_no_time_and_nothing_behind():
 async def test_a_cancel_at_any_moment_of_the_start_leaves_nothing_behind(required):
     mark = a_mark()
     runner = commands(required=required)
-    for turns in range(1, 30, 2):
+    for reservations in range(1, 30, 2):
         one = Attempt(runner, sh("sleep $1", mark))
-        for _ in range(turns):
+        for _ in range(reservations):
             await asyncio.sleep(0.004)
         one.cancel()
         await one.outcome()

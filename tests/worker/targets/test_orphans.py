@@ -78,14 +78,14 @@ async def test_only_the_containers_of_the_dead_and_our_own_unminded_ones_are_rem
         "elsewhere": str(Owner("another-machine", "boot", "1", 1, 1)),
         "not-ours": None,
         "strange": "who/knows",
-        "minded": str(here),
+        "watched": str(here),
         "unminded": str(here),
     }.items():
         left(name, label)
 
-    removed = await Orphans(engine, here, lambda: {"minded"}, log=Log("test")).step()
+    removed = await Orphans(engine, here, lambda: {"watched"}, log=Log("test")).step()
     living.send_signal(signal.SIGKILL)
     await living.wait()
 
     assert sorted(removed) == ["of-the-dead", "unminded"]
-    assert sorted(names(engine)) == ["elsewhere", "minded", "not-ours", "of-the-living", "strange"]
+    assert sorted(names(engine)) == ["elsewhere", "watched", "not-ours", "of-the-living", "strange"]

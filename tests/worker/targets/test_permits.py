@@ -63,13 +63,13 @@ async def senders(database: Database, number: int) -> Sequence[Sender]:
     return [Sender(database, await a_worker(database)) for _ in range(number)]
 
 
-async def budget(database: Database, places: int, rate: float | None = None) -> None:
+async def budget(database: Database, slots: int, rate: float | None = None) -> None:
     destination_id = await destinations.make(database, RNG.uuid(), 1, ORIGIN)
-    await moves.limit(database, 1, destination_id, places=places, rate=rate)
+    await moves.limit(database, 1, destination_id, slots=slots, rate=rate)
 
 
 async def held(database: Database) -> int:
-    return int(await database.fetchval("select coalesce(sum(places), 0) from duly.destination_shares"))
+    return int(await database.fetchval("select coalesce(sum(slots), 0) from duly.destination_shares"))
 
 
 async def waiting(database: Database, sender: Sender) -> int:
@@ -96,7 +96,7 @@ async def test_the_first_request_waits_for_one_report_and_the_next_for_none(data
     assert await sender.permits.enter(1, ORIGIN)
 
 
-async def test_who_is_not_sent_soon_is_told_so(database):
+async def test_who_is_not_sent_soon_is_reported_so(database):
     await budget(database, 1)
     [sender] = await senders(database, 1)
     assert await sender.send() == 1
@@ -155,7 +155,7 @@ async def test_reports_of_two_workers_at_once_leave_the_sum_within_the_budget(da
             worker.end(worker.in_flight)
 
 
-async def test_the_places_of_a_worker_that_sends_no_more_are_free_after_a_while(database, clock):
+async def test_the_slots_of_a_worker_that_sends_no_more_are_free_after_a_while(database, clock):
     await budget(database, 4)
     first, second = await senders(database, 2)
     assert await first.send(4) == 4
@@ -183,7 +183,7 @@ async def test_who_waits_elsewhere_gets_them_sooner(database):
     assert await waiting
 
 
-async def test_nothing_is_told_of_what_nobody_uses(database, clock):
+async def test_nothing_is_reported_of_what_nobody_uses(database, clock):
     [sender] = await senders(database, 1)
     await sender.send()
     sender.end(1)
@@ -439,7 +439,7 @@ class TestRetryBudget:
         share = Share(1, ORIGIN, RNG.uuid())
         share.hear(
             Allowed(
-                destination_id=RNG.uuid(), tenant=1, origin=ORIGIN, places=9, tokens=None, health=Health(), workers=4
+                destination_id=RNG.uuid(), tenant=1, origin=ORIGIN, slots=9, tokens=None, health=Health(), workers=4
             ),
             0.0,
             0.0,
@@ -449,7 +449,7 @@ class TestRetryBudget:
 
         assert [share.spend_retry(8.0) for _ in range(3)] == [True, True, False]
 
-    async def test_who_is_told_to_end_while_it_waits_has_paid_nothing(self, database):
+    async def test_who_is_reported_to_end_while_it_waits_has_paid_nothing(self, database):
         await budget(database, 1)
         [sender] = await senders(database, 1)
         assert await sender.send() == 1
@@ -462,7 +462,7 @@ class TestRetryBudget:
 
         assert await self.entered(sender, 50, is_retry=True) == 10
 
-    async def test_what_was_sent_and_kept_back_is_told(self, database):
+    async def test_what_was_sent_and_kept_back_is_reported(self, database):
         [sender] = await senders(database, 1)
         await sender.send()
         sender.end(1)
@@ -471,7 +471,7 @@ class TestRetryBudget:
 
         [found] = await destinations.page(database, 1, None, 10)
 
-        assert (found.retry_share, found.retries_total, found.turned_away_total) == (0.2, 10, 5)
+        assert (found.retry_share, found.retries_total, found.rejected_total) == (0.2, 10, 5)
 
     async def test_a_budget_of_all_keeps_nothing_back(self, database):
         await budget(database, 100)

@@ -111,7 +111,7 @@ class TestCommands:
             assert worker.health.held == 0
 
         assert told is not None
-        [reason] = [reason for reason in told.reasons if reason.code == "no_worker_has_handler"]
+        [reason] = [reason for reason in told.reasons if reason.code == "unroutable"]
         assert f"DULY_COMMANDS={SHELL} duly worker" in reason.text
         assert await attempts_of(store, run_id) == []
 

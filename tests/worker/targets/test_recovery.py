@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from duly.clock import Rng
-from duly.domain.runs.outcome import Parked
+from duly.domain.runs.outcome import WaitForDestination
 from duly.domain.runs.run import Run
 from duly.domain.targets.circuit import TICK_SECONDS, Verdict
 from duly.moves.admin.destinations import limit, mind, report
@@ -71,7 +71,7 @@ class Worker:
                 if self.share.is_unheard and not is_hurried:
                     is_hurried = True
                     self.report_in(self.late)
-        await self.park(back)
+        await self.await_destination(back)
 
     async def report(self) -> bool:
         """Tell what was seen, and hear what may be done."""
@@ -96,12 +96,12 @@ class Worker:
             else:
                 left.append((since, run, waiter))
         self.waiting = left
-        await self.park(back)
+        await self.await_destination(back)
         self.await_turn()
 
     def await_turn(self) -> None:
         """Look again when the next turn comes."""
-        seconds = self.share.seconds_to_turn(self.world.now)
+        seconds = self.share.seconds_to_reservation(self.world.now)
         if seconds is not None:
             self.turn_at = self.world.now + max(0.001, seconds)
             self.world.plan(self.turn_at - self.world.now, partial(self.turn, self.turn_at))
@@ -120,10 +120,12 @@ class Worker:
         self.share.serve(self.world.now)
         await self.look()
 
-    async def park(self, runs: list[Run]) -> None:
+    async def await_destination(self, runs: list[Run]) -> None:
         self.world.parked_again += len(runs)
         if runs:
-            await defer(self.world.database, self.worker_id, [Deferred(run, None, Parked(ORIGIN)) for run in runs])
+            await defer(
+                self.world.database, self.worker_id, [Deferred(run, None, WaitForDestination(ORIGIN)) for run in runs]
+            )
 
 
 class World:
@@ -168,7 +170,7 @@ async def parked(database: Database, number: int) -> None:
     for _ in range(number):
         await a_ready_run(database)
     runs = await claimed(database, worker_id, limit=number)
-    await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN)) for run in runs])
+    await defer(database, worker_id, [Deferred(run, None, WaitForDestination(ORIGIN)) for run in runs])
 
 
 async def recovering(database: Database, clock: ManualClock, workers: int, late: float) -> World:
@@ -177,15 +179,15 @@ async def recovering(database: Database, clock: ManualClock, workers: int, late:
     await limit(database, 1, destination_id, rate=RATE)
     await parked(database, int(RATE * (SECONDS + 2)))
     world = World(database, clock)
-    crew = [Worker(world, await a_worker(database, lease=LONG), late) for _ in range(workers)]
+    process_pool = [Worker(world, await a_worker(database, lease=LONG), late) for _ in range(workers)]
 
     async def let_go() -> None:
         await mind(database, RNG)
-        for one in crew:  # It sends a hint.
+        for one in process_pool:  # It sends a hint.
             world.plan(late, one.claim)
 
     world.repeat(0.0, TICK_SECONDS + late, let_go)
-    for number, one in enumerate(crew):
+    for number, one in enumerate(process_pool):
         one.report_in(0.01 + number * TICK_SECONDS / workers)
         world.repeat(0.02 + number * POLL_SECONDS / workers, POLL_SECONDS, one.claim)
     return world

@@ -70,7 +70,9 @@ async def test_before_the_worker_lives_there_are_none(database):
         await Secrets(KEYRING, rng=RNG, clock=database.clock).of(1, ORIGIN)
 
 
-async def test_a_key_that_is_not_there_is_named_to_the_operator_and_asked_for_again(secrets, database, clock, caplog):
+async def test_a_key_that_is_not_there_is_named_to_the_operator_and_requested_for_again(
+    secrets, database, clock, caplog
+):
     other = read_keyring(new_key_line(RNG.secret).reveal(), "other")
     await make(database, other, 1, ORIGIN, RNG)
     for _ in range(3):
@@ -104,14 +106,14 @@ async def test_what_was_read_before_signs_while_the_database_does_not_answer(sec
     await clock.advance(KEPT_SECONDS)
     monkeypatch.setattr(module, "PATIENCE_SECONDS", PATIENCE_SECONDS)
 
-    async with database.transaction() as holding:
-        await holding.execute("lock table duly.destinations, duly.destination_secrets in access exclusive mode")
+    async with database.transaction() as blocker:
+        await blocker.execute("lock table duly.destinations, duly.destination_secrets in access exclusive mode")
         assert await secrets.of(1, ORIGIN) == known
         with pytest.raises(CannotSign):
             await secrets.of(1, "http://other.example")
 
 
-async def test_whether_there_is_a_destination_is_told_without_making_one(secrets, database):
+async def test_whether_there_is_a_destination_is_reported_without_making_one(secrets, database):
     assert not secrets.are_at_hand(1, ORIGIN)
     assert not await secrets.are_kept(1, ORIGIN)
     assert await database.fetchval("select count(*) from duly.destinations") == 0

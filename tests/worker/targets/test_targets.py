@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from duly.domain.runs.outcome import Failed, Parked, Succeeded
+from duly.domain.runs.outcome import Failed, Succeeded, WaitForDestination
 from duly.domain.targets.target import WEBHOOK, Webhook
 from duly.store.boxes import history
 from duly.worker.handlers import Registry
@@ -56,9 +56,9 @@ async def test_whatever_a_target_raises_is_an_outcome(url, store):
     assert {outcome for _, outcome in await attempts_of(store, run_id)} == {"failed"}
 
 
-async def test_a_parked_run_waits_in_blocked_and_used_no_attempt(url, store):
+async def test_a_waiting_run_waits_in_blocked_and_used_no_attempt(url, store):
     async def attempt(context, run):
-        return Parked("https://hooks.example")
+        return WaitForDestination("https://hooks.example")
 
     async with working(url, Registry(), targets=sending(attempt)) as worker:
         run_id = await submitted(store, WEBHOOK, target=TARGET)

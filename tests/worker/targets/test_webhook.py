@@ -17,7 +17,7 @@ from duly.clock import Rng
 from duly.domain.fields import non_defaults
 from duly.domain.runs.callback_token import CallbackTokens
 from duly.domain.runs.options import RunMetadata, RunPolicy, options_of
-from duly.domain.runs.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
+from duly.domain.runs.outcome import Awaited, Failed, Succeeded, TimedOut, WaitForDestination
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import TENANT_DEFAULT, Run
 from duly.domain.targets.circuit import Verdict
@@ -126,7 +126,7 @@ class Attempt:
     """One attempt of a webhook, and what it left behind."""
 
     def __init__(self, door: Door | None = None) -> None:
-        self.desk = Lines()
+        self.services = Lines()
         self.door = door or Door()
 
     async def of(
@@ -136,7 +136,7 @@ class Attempt:
         run = msgspec.structs.replace(run, policy=RunPolicy(target=target, **policy))
         async with a_caller(*([f"127.0.0.1:{port}"] if port else []), names=names) as caller:
             sender = Sender(caller, ConstantSecrets(*secrets), self.door, callbacks=callbacks, now=lambda: NOW)
-            return await sender.attempt(RunContext(run, self.desk), run)  # type: ignore[arg-type]
+            return await sender.attempt(RunContext(run, self.services), run)  # type: ignore[arg-type]
 
     @property
     def verdict(self):
@@ -200,13 +200,13 @@ async def test_a_request_that_cannot_be_signed_is_put_off_and_blames_nobody():
             raise CannotSign("the keyring lacks k1")
 
     run = msgspec.structs.replace(RUN, policy=RunPolicy(target=HOOK, timeout_seconds=0.1))
-    desk, door = Lines(), Door()
+    services, door = Lines(), Door()
     async with a_caller() as caller:
-        outcome = await Sender(caller, Locked(), door).attempt(RunContext(run, desk), run)  # type: ignore[arg-type]
+        outcome = await Sender(caller, Locked(), door).attempt(RunContext(run, services), run)  # type: ignore[arg-type]
 
-    assert outcome == Parked("https://hooks.example")
+    assert outcome == WaitForDestination("https://hooks.example")
     assert [verdict for _, _, verdict, _ in door.left] == [Verdict.IGNORED]
-    assert "k1" not in repr(desk.lines)
+    assert "k1" not in repr(services.lines)
 
 
 async def test_a_job_adds_headers_and_overrides_none_of_ours():
@@ -222,7 +222,7 @@ async def test_a_job_adds_headers_and_overrides_none_of_ours():
         assert attempt.door.entered == []
 
 
-async def test_who_asked_for_it_is_passed_on():
+async def test_who_requested_for_it_is_passed_on():
     async with answering(OK) as (port, asked):
         await Attempt().of(
             Webhook(f"http://127.0.0.1:{port}/"), port=port, marked={"request_id": "r-1", "traceparent": "00-aa-bb-01"}
@@ -359,7 +359,7 @@ async def test_a_receiver_that_takes_too_long_is_timed_out():
     assert attempt.verdict is Verdict.FAILING
 
 
-async def test_a_worker_that_was_held_up_still_blames_a_receiver_that_took_too_long():
+async def test_a_worker_that_was_held_up_still_blames_a_receiver_that_lasted_too_long():
     """Both deadlines, the request's and the attempt's, are over when the loop looks again."""
 
     async def stay_silent(reader, writer):
@@ -391,7 +391,7 @@ async def test_the_wait_for_a_slot_is_no_part_of_the_timeout():
     assert attempt.verdict is Verdict.HEALTHY
 
 
-async def test_who_is_told_to_end_while_it_waits_for_a_place_ends():
+async def test_who_is_reported_to_end_while_it_waits_for_a_place_ends():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await Attempt(Crowd()).of(HOOK, timeout_seconds=30)
@@ -437,16 +437,16 @@ async def test_a_name_that_leads_inside_ends_as_one_that_is_not_there():
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_a_name_that_leads_nowhere_makes_no_destination_unless_it_was_one(is_new):
     """One that was called before is ill by it, and everybody else's runs wait; one that never was is nobody's business."""
-    door, desk = Door(), Lines()
+    door, services = Door(), Lines()
     run = msgspec.structs.replace(RUN, policy=RunPolicy(target=Webhook("http://inner.example/")))
     async with a_caller(names=Names(inner_example=[["10.0.0.1"]])) as caller:
         sender = Sender(caller, ConstantSecrets(SECRET, is_new=is_new), door, now=lambda: NOW)
-        outcome = await sender.attempt(RunContext(run, desk), run)  # type: ignore[arg-type]
+        outcome = await sender.attempt(RunContext(run, services), run)  # type: ignore[arg-type]
 
     assert isinstance(outcome, Failed)
     assert (outcome.retryable, "its host was not found" in outcome.reason) == (True, True)
     assert [verdict for *_, verdict, _ in door.left] == ([] if is_new else [Verdict.FAILING])
-    assert [message for _, message, _ in desk.lines] == ["webhook not answered"]
+    assert [message for _, message, _ in services.lines] == ["webhook not answered"]
 
 
 @pytest.mark.parametrize(
@@ -461,12 +461,12 @@ async def test_what_is_no_webhook_is_final(target):
     assert attempt.door.entered == []
 
 
-async def test_where_nobody_may_enter_the_run_is_parked_and_nothing_is_sent():
+async def test_where_nobody_may_enter_the_run_is_waiting_and_nothing_is_sent():
     attempt = Attempt(Door(is_open=False))
     async with answering(OK) as (port, asked):
         outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/"), port=port)
-    assert outcome == Parked(f"http://127.0.0.1:{port}")
-    assert (asked.connections, attempt.door.left, attempt.desk.lines) == (0, [], [])
+    assert outcome == WaitForDestination(f"http://127.0.0.1:{port}")
+    assert (asked.connections, attempt.door.left, attempt.services.lines) == (0, [], [])
 
 
 async def test_a_credential_that_does_not_open_fails_the_attempt_and_nothing_is_sent():
@@ -490,7 +490,7 @@ class Later:
         return {"X-Callback-Token": "t-1"}
 
     def awaited(self, run, target):
-        return Parked("later")
+        return WaitForDestination("later")
 
 
 @pytest.mark.parametrize(
@@ -508,7 +508,7 @@ async def test_a_202_that_repeats_the_token_leaves_the_run_open(status, header, 
     async with answering(answer(status, b"", header)) as (port, asked):
         outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/"), port=port, callbacks=Later())
     assert headers_of(asked.requests[0])["X-Callback-Token"] == "t-1"
-    assert isinstance(outcome, Parked) == is_awaited
+    assert isinstance(outcome, WaitForDestination) == is_awaited
     assert attempt.verdict is Verdict.HEALTHY
 
 
@@ -621,7 +621,7 @@ async def test_each_request_to_a_receiver_with_one_slot_has_its_whole_timeout(ur
     permits = Permits(rng=Rng(), log=Log("destinations"))
     async with serving(take_a_while) as port:
         made = await destinations.make(store, Rng().uuid(), TENANT_DEFAULT, f"http://127.0.0.1:{port}")
-        await limit(store, TENANT_DEFAULT, made, places=1)
+        await limit(store, TENANT_DEFAULT, made, slots=1)
         async with sending(url, port, permits, [permits]):
             target = Webhook(f"http://127.0.0.1:{port}/")
             submitted_runs = [await submitted(store, WEBHOOK, target=target, timeout=0.5) for _ in range(3)]
@@ -644,7 +644,7 @@ def test_a_receiver_has_no_longer_than_the_bounds_whatever_a_row_says(said, seco
     assert said is None or "callback_within" in non_defaults(spec_of_target(target))
 
 
-async def test_a_probe_that_fails_is_told_from_an_attempt_that_does():
+async def test_a_probe_that_fails_is_reported_from_an_attempt_that_does():
     attempt = Attempt(Door(is_ailing=True))
     async with answering(answer(503)) as (port, _):
         outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/hook"), port=port)

@@ -3,7 +3,7 @@ import { post } from './api'
 
 export type Scope = { ids: string[] } | { filter: string }
 export type Verb = { word: string; path: string; isDangerous?: boolean; batch?: number; mayBePaced?: boolean; says: (number: string) => string; done: string }
-export type Answer = { matched: number; changed?: number; moved?: number; refused?: { id: string; why: string }[]; next_page_token: string | null }
+export type Answer = { matched: number; changed?: number; moved?: number; refused?: { id: string; reason: string }[]; next_page_token: string | null }
 
 const COUNTED_MAX = 10_000
 const BATCH = 500

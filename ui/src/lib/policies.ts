@@ -19,8 +19,8 @@ export function policiesOf(job: Job | RunDefinition): [string, string][] {
     ['Overlap', schedule.overlap ? rule(schedule.overlap as Told) : undefined],
     ['Calendars', (schedule.calendars as Told[] | undefined)?.map((one) => `${words(one.mode ?? 'exclude')} ${String(one.name)}`).join(', ')],
     ['Run limit', schedule.max_runs ? some(Number(schedule.max_runs), 'time') : undefined],
-    ['On end', job.on_done ? goal(job.on_done as unknown as Told) : undefined],
-    ['On failure', job.on_dead ? goal(job.on_dead as unknown as Told) : undefined],
+    ['On end', job.on_end ? goal(job.on_end as unknown as Told) : undefined],
+    ['On failure', job.on_failure ? goal(job.on_failure as unknown as Told) : undefined],
   ]
   return found.filter((one): one is [string, string] => Boolean(one[1]))
 }

@@ -1,7 +1,7 @@
 // Workflows as the dashboard draws them: boxes, arrows and durations. Pure functions, no requests.
 import type { Edge, Node } from './types.gen'
 
-export type Planned = Pick<Node, 'name' | 'after' | 'item_of' | 'added_by'> & { isMap?: boolean }
+export type Planned = Pick<Node, 'name' | 'depends_on' | 'item_of' | 'added_by'> & { isMap?: boolean }
 export type On = Edge['on']
 export type NodeState = Node['state']
 // A box: a node, a map with its items, or all nodes of some ranks.
@@ -27,8 +27,8 @@ export const isMet = (on: On, state: NodeState): boolean =>
 // The nodes of a job's target, whose dependencies may be plain names.
 export function plannedOf(nodes: Record<string, unknown>): Planned[] {
   return Object.entries(nodes).map(([name, told]) => {
-    const { after = [], map } = told as { after?: (string | { node: string; on?: On })[]; map?: unknown }
-    return { name, after: after.map((one) => (typeof one === 'string' ? { node: one, on: 'success' } : { node: one.node, on: one.on ?? 'success' })), item_of: null, added_by: null, isMap: Boolean(map) }
+    const { depends_on = [], map } = told as { depends_on?: (string | { node: string; on?: On })[]; map?: unknown }
+    return { name, depends_on: depends_on.map((one) => (typeof one === 'string' ? { node: one, on: 'success' } : { node: one.node, on: one.on ?? 'success' })), item_of: null, added_by: null, isMap: Boolean(map) }
   })
 }
 
@@ -72,8 +72,8 @@ function linksOf(nodes: Planned[], holder: Map<string, string>, isOpen: (map: st
     // The items of an expanded map come between its dependencies and the map.
     if (node.item_of !== null && isOpen(node.item_of)) {
       draw(node.name, node.item_of, 'success')
-      for (const { node: parent, on } of byName.get(node.item_of)?.after ?? []) draw(parent, node.name, on)
-    } else if (!(isOpen(node.name) && node.item_of === null)) for (const { node: parent, on } of node.after) draw(parent, node.name, on)
+      for (const { node: parent, on } of byName.get(node.item_of)?.depends_on ?? []) draw(parent, node.name, on)
+    } else if (!(isOpen(node.name) && node.item_of === null)) for (const { node: parent, on } of node.depends_on) draw(parent, node.name, on)
   }
   return [...links.values()]
 }

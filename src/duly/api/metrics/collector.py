@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from duly import __version__
 from duly.api.health import Vitals
-from duly.api.metrics.destinations import PARKED_MAX, families
+from duly.api.metrics.destinations import WAITING_RUNS_MAX, families
 from duly.api.metrics.labels import OF_TENANT_MAX, OTHER, Labels
 from duly.domain.diagnosis.doctor import HostClock
 from duly.domain.errors import DulyError
@@ -88,7 +88,7 @@ class Totals(Collector):
         self.duration = Histogram(DURATION_BOUNDS)
         self.stage = Histogram(STAGE_BOUNDS)
         self.depths: dict[str, Depth] = {}
-        self.holds: Counter[str] = Counter()
+        self.pauses: Counter[str] = Counter()
         self.overloads: Sequence[Overload] = ()
         self.desired: dict[str, int] = {}
         self.lag_seconds = 0.0
@@ -148,9 +148,9 @@ class Totals(Collector):
         yield depth
         yield oldest
         yield from self._pressure()
-        held = GaugeMetricFamily("duly_holds", "Pauses, by scope.", labels=["scope"])
+        held = GaugeMetricFamily("duly_pauses", "Pauses, by scope.", labels=["scope"])
         for kind in SCOPE_KINDS:
-            held.add_metric([kind], self.holds[kind])
+            held.add_metric([kind], self.pauses[kind])
         yield held
         yield GaugeMetricFamily("duly_staging_lag_seconds", "Seconds that staging is behind.", value=self.lag_seconds)
         if (scheduler := self._vitals.scheduler) is not None:
@@ -266,7 +266,7 @@ class Metrics:
             now = await self._vitals.database.read_clock()
             rows = await ready.depth_by_tenant(self._vitals.database, OF_TENANT_MAX, list(self.totals.depths))
             held = await pauses.standing(self._vitals.database)
-            self.totals.destinations = await destinations.totals(self._vitals.database, PARKED_MAX)
+            self.totals.destinations = await destinations.totals(self._vitals.database, WAITING_RUNS_MAX)
             self.totals.overloads = await overloads.oldest(self._vitals.database, OVERLOADS_MAX)
             pressure = await self._gauge.read()
             self.totals.lag_seconds = await staging_lag_seconds(self._vitals.database)
@@ -275,7 +275,7 @@ class Metrics:
             self.totals.clock_set_back_seconds = 0.0 if back is None else back.seconds
         self.totals.measure(rows, now)
         self.totals.want(pressure)
-        self.totals.holds = Counter(hold.scope.kind for hold in held)
+        self.totals.pauses = Counter(pause.scope.kind for pause in held)
 
     async def _count_ended(self) -> None:
         """Count what ended since the last look; after a long break that takes several."""

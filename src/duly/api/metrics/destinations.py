@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from duly.domain.targets.circuit import State
 from duly.store.tables.destinations import Totals
 
-PARKED_MAX = 100_000
+WAITING_RUNS_MAX = 100_000
 
 
 def families(totals: Totals) -> Iterator[Metric]:
@@ -24,7 +24,9 @@ def families(totals: Totals) -> Iterator[Metric]:
         "duly_webhooks_in_flight", "Requests in flight, as reported by workers.", value=totals.in_flight
     )
     yield GaugeMetricFamily(
-        "duly_parked_runs", "Runs that wait for a destination, counted up to 100,000.", value=totals.parked
+        "duly_waiting_webhook_runs",
+        "Runs that wait for a destination, counted up to 100,000.",
+        value=totals.waiting_runs,
     )
     requests = CounterMetricFamily(
         "duly_webhook_requests", "Requests that ended, by health of the destination.", labels=["class"]
@@ -36,5 +38,5 @@ def families(totals: Totals) -> Iterator[Metric]:
         "duly_webhook_retries", "Retries of webhooks: sent, or delayed because there were too many.", labels=["class"]
     )
     retries.add_metric(["sent"], totals.retries)
-    retries.add_metric(["kept_back"], totals.turned_away)
+    retries.add_metric(["kept_back"], totals.rejected)
     yield retries

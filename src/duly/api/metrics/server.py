@@ -89,10 +89,10 @@ def _answer(scope: Any, registry: CollectorRegistry, checks: Callable[[], list[C
     if path == "/readyz":
         found = checks()
         failing = [check.name for check in found if not check.ok]
-        told: dict[str, object] = {"status": "not ready" if failing else "ready", "failing": failing}
+        reported: dict[str, object] = {"status": "not ready" if failing else "ready", "failing": failing}
         if query.split("&")[0].split("=")[0] == "verbose":
-            told["checks"] = found
-        return 503 if failing else 200, "application/json", msgspec.json.encode(told)
+            reported["checks"] = found
+        return 503 if failing else 200, "application/json", msgspec.json.encode(reported)
     return (
         404,
         "application/json",

@@ -57,7 +57,7 @@ _REQUESTS: dict[str, Any] = {
         "name": "nightly-import",
         "nodes": {
             "extract": {"target": {"type": "function", "handler": "etl:extract"}},
-            "load": {"target": {"type": "function", "handler": "etl:load"}, "after": ["extract"]},
+            "load": {"target": {"type": "function", "handler": "etl:load"}, "depends_on": ["extract"]},
         },
     },
     "NodesToAdd": {
@@ -74,8 +74,8 @@ _REQUESTS: dict[str, Any] = {
     "DestinationRequest": {"url": "https://example.com/hooks/reports"},
     "PreviewRequest": {"schedule": _SCHEDULE},
     "BulkEdit": {"filter": "job:nightly-report", "payload": {"day": "2026-11-30"}},
-    "GateLimits": {"limit": 3},
-    "LimitRequest": {"queue": "default", "places": 20},
+    "ConcurrencyKeyLimits": {"limit": 3},
+    "LimitRequest": {"queue": "default", "slots": 20},
     "LogEntries": {"run_id": EXAMPLE_ID, "fence": 7, "lines": [{"level": "info", "message": "wrote 120 rows"}]},
     "KeyRequest": {"name": "deploy", "scopes": ["jobs:read", "jobs:write"]},
     "TenantRequest": {"name": "analytics"},

@@ -13,7 +13,7 @@ from duly.domain.runs.run import NOT_BLANK
 from duly.wire.jobs import manifests
 from duly.wire.jobs.verbs import JobState
 from duly.wire.schema.schedule_schema import COMPONENTS
-from duly.wire.schema.shapes import Told
+from duly.wire.schema.shapes import ResponseModel
 
 Schema = dict[str, Any]
 
@@ -75,7 +75,7 @@ class Schemas:
 
 
 def _responses() -> Iterator[tuple[str, Any]]:
-    kinds = list(Told.__subclasses__())
+    kinds = list(ResponseModel.__subclasses__())
     while kinds:
         kind = kinds.pop()
         kinds += kind.__subclasses__()

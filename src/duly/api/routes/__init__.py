@@ -40,7 +40,7 @@ _ROUTES = (
     workflows.routes,
     dead.routes,
     events.routes,
-    limits.gate_routes,
+    limits.concurrency_key_routes,
     queues.routes,
     queues.worker_routes,
     figures.routes,

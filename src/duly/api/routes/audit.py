@@ -22,12 +22,12 @@ async def list_audit(call: Call[AuditQuery, None]) -> Response:
     Every request that has changed something is one entry, written with the change itself. Entries are never altered, and go
     by age alone.
     """
-    asked, wanted = call.query, _wanted(call.query)
+    requested, wanted = call.query, _wanted(call.query)
     tenant = call.tenant_or(
-        asked.tenant, "The audit of another tenant is for the operator: use an admin key of the first tenant."
+        requested.tenant, "The audit of another tenant is for the operator: use an admin key of the first tenant."
     )
     of = f"audit {tenant} {wanted}"
-    after = paging.position(asked.page_token, of, Position)
+    after = paging.position(requested.page_token, of, Position)
     page = await _page(call, tenant, wanted, after)
     return paging.page(AuditList, [_shown(entry) for entry in page.entries], page.after, of)
 
@@ -40,10 +40,12 @@ async def _page(call: Call[AuditQuery, None], tenant: int, wanted: Wanted, after
         return await audit.page(session, tenant, wanted, call.query.page_size, after)
 
 
-def _wanted(asked: AuditQuery) -> Wanted:
-    if asked.action is not None and asked.action not in [*Action]:
-        raise Refusal("invalid_query", f"Unknown action {asked.action!r}; {suggest_name(asked.action, [*Action])}")
-    return Wanted(asked.actor, asked.action, asked.subject, asked.since, asked.until)
+def _wanted(requested: AuditQuery) -> Wanted:
+    if requested.action is not None and requested.action not in [*Action]:
+        raise Refusal(
+            "invalid_query", f"Unknown action {requested.action!r}; {suggest_name(requested.action, [*Action])}"
+        )
+    return Wanted(requested.actor, requested.action, requested.subject, requested.since, requested.until)
 
 
 def _shown(entry: Entry) -> AuditEntry:

@@ -21,10 +21,10 @@ from duly.domain.tenancy.audit import Action
 from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.schedule.summary import only_run_id
 from duly.moves import submit as moves
-from duly.moves.submit import Accepted, note_jobs
+from duly.moves.submit import Accepted, record_jobs
 from duly.store.connection.hints import DUE
 from duly.store.tables.jobs import Submitted
-from duly.wire.jobs.batches import BATCH_BYTES_MAX, LINES_MAX, LineAnswer, LineRefused
+from duly.wire.jobs.batches import BATCH_BYTES_MAX, LINES_MAX, LineRefused, LineResult
 from duly.wire.jobs.jobs import NewJob
 from duly.wire.schema.reading import read_body
 from duly.wire.schema.shapes import Nothing
@@ -49,7 +49,7 @@ class _Line(msgspec.Struct, frozen=True):
 @routes.add(
     "POST /v1/jobs:batch",
     media_type=NDJSON,
-    responses={200: LineAnswer},
+    responses={200: LineResult},
     response_type=NDJSON,
     refuses=("rate_limited", "quota_reached"),
     body_bytes_max=BATCH_BYTES_MAX,
@@ -70,7 +70,7 @@ async def create_jobs(call: Call[Nothing, bytes]) -> Response:
     if numbered:
         await call.admit(len(numbered))
     answers = await _take(call, numbered)
-    await note_jobs(call.database, call.tenant, sum(one.error is None and not one.replayed for one in answers))
+    await record_jobs(call.database, call.tenant, sum(one.error is None and not one.replayed for one in answers))
     answers.sort(key=lambda answer: answer.line)
     refused = sum(answer.error is not None for answer in answers)
     headers = {"Duly-Accepted": str(len(answers) - refused), "Duly-Refused": str(refused)}
@@ -78,12 +78,12 @@ async def create_jobs(call: Call[Nothing, bytes]) -> Response:
     return Response(200, _encoder.encode_lines(answers), headers, media_type=OCTETS if named == OCTETS else NDJSON)
 
 
-async def _take(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]]) -> list[LineAnswer]:
+async def _take(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]]) -> list[LineResult]:
     """Take the lines in: while the store has some, the next are read. Those that go in by themselves come last."""
-    answers: list[LineAnswer] = []
+    answers: list[LineResult] = []
     alone: list[_Line] = []
     key = call.key or str(call.services.rng.uuid())
-    storing: asyncio.Task[list[LineAnswer]] | None = None
+    storing: asyncio.Task[list[LineResult]] | None = None
     try:
         for start in range(0, len(lines), _TOGETHER):
             read = await _read(call, lines[start : start + _TOGETHER], answers)
@@ -104,7 +104,7 @@ async def _take(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]]) -> l
     return answers
 
 
-async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answers: list[LineAnswer]) -> list[_Line]:
+async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answers: list[LineResult]) -> list[_Line]:
     read: list[_Line] = []
     now, extra = call.now, call.run_metadata
     await call.services.shedding.look()
@@ -112,26 +112,26 @@ async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answ
         if number % _TURN == 0:
             await call.clock.sleep(0)
         try:
-            asked = read_body(line, NewJob)
-            job = call.services.allowed.admitted(compile_spec(asked, now, carried=carried_by(asked) | extra))
-            if isinstance(job, Submission) or is_for_now(asked):
+            requested = read_body(line, NewJob)
+            job = call.services.allowed.admitted(compile_spec(requested, now, carried=carried_by(requested) | extra))
+            if isinstance(job, Submission) or is_for_now(requested):
                 at = due_of(job, now) if isinstance(job, Submission) else None
                 call.services.shedding.check(call.tenant, job.queue, job.priority, at, now)
-            key = None if asked.idempotency_key is None else check_key(asked.idempotency_key)
+            key = None if requested.idempotency_key is None else check_key(requested.idempotency_key)
             read.append(_Line(number, job, key))
         except Refused as error:
             answers.append(_refused(number, error))
     return read
 
 
-async def _submit_together(call: Call[Any, bytes], lines: Sequence[_Line], key: str) -> list[LineAnswer]:
+async def _submit_together(call: Call[Any, bytes], lines: Sequence[_Line], key: str) -> list[LineResult]:
     """Submit plain one-shots; where one cannot be taken, find it by halves."""
     if not lines:
         return []
     shots = [line.job for line in lines if isinstance(line.job, Submission)]
     try:
         async with call.database.transaction():
-            made = await moves.submit_many(call.unnamed, shots, key=key, tenant=call.tenant)
+            created = await moves.submit_many(call.unnamed, shots, key=key, tenant=call.tenant)
     except QuotaReached:
         raise  # That is no fault of a line.
     except Refused as error:
@@ -142,31 +142,31 @@ async def _submit_together(call: Call[Any, bytes], lines: Sequence[_Line], key: 
         return first + await _submit_together(call, lines[middle:], f"{key}b")
     for queue in {shot.queue for shot in shots}:
         call.wake(queue)
-    return [_made(line.number, one) for line, one in zip(lines, made, strict=True)]
+    return [_created(line.number, one) for line, one in zip(lines, created, strict=True)]
 
 
-async def _submit_alone(call: Call[Any, bytes], line: _Line, key: str) -> LineAnswer:
+async def _submit_alone(call: Call[Any, bytes], line: _Line, key: str) -> LineResult:
     chosen = line.key or key
     try:
         async with call.database.transaction():
             if isinstance(line.job, Submission):
-                return _made(line.number, await moves.submit(call.unnamed, line.job, key=chosen, tenant=call.tenant))
+                return _created(line.number, await moves.submit(call.unnamed, line.job, key=chosen, tenant=call.tenant))
             accepted = await moves.submit_recurring(call.unnamed, line.job, key=chosen, tenant=call.tenant)
-            return _made(line.number, accepted)
+            return _created(line.number, accepted)
     except Refused as error:
         return _refused(line.number, error)
 
 
-def _made(number: int, made: Submitted) -> LineAnswer:
-    first = None if made.scheduled_at == NEVER else made.scheduled_at
-    run_id: UUID | None = made.job_id
-    if isinstance(made, Accepted):
-        run_id = only_run_id(made.schedule, made.job_id, made.scheduled_at)
-    return LineAnswer(line=number, job_id=made.job_id, run_id=run_id, next_run_at=first, replayed=made.replayed)
+def _created(number: int, created: Submitted) -> LineResult:
+    first = None if created.scheduled_at == NEVER else created.scheduled_at
+    run_id: UUID | None = created.job_id
+    if isinstance(created, Accepted):
+        run_id = only_run_id(created.schedule, created.job_id, created.scheduled_at)
+    return LineResult(line=number, job_id=created.job_id, run_id=run_id, next_run_at=first, replayed=created.replayed)
 
 
-def _refused(number: int, error: Refused) -> LineAnswer:
+def _refused(number: int, error: Refused) -> LineResult:
     found = found_in(error, "/schedule")
     if found is None:
         raise error
-    return LineAnswer(line=number, error=LineRefused(code=found.code, detail=found.detail, errors=found.errors))
+    return LineResult(line=number, error=LineRefused(code=found.code, detail=found.detail, errors=found.errors))

@@ -132,25 +132,25 @@ async def _ours(session: Database, tenant: int, job_id: UUID) -> UUID:
 
 
 async def _jobs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeJob) -> Response:
-    asked: Many = call.body
-    of = f"jobs in bulk {asked.filter}"
-    chosen = _chosen(asked, JOBS, states)
-    if asked.ids:
-        return await _named(call, of, lambda: bulk.change_jobs(_opened(call), _distinct(asked), change))
+    requested: Many = call.body
+    of = f"jobs in bulk {requested.filter}"
+    chosen = _chosen(requested, JOBS, states)
+    if requested.ids:
+        return await _named(call, of, lambda: bulk.change_jobs(_opened(call), _distinct(requested), change))
     read = _reading(lists.jobs, call.tenant, chosen)
-    if asked.dry_run:
+    if requested.dry_run:
         return await _resumed(call, of, partial(bulk.count_matching, _opened(call), read, "job_id"))
     return await _resumed(call, of, partial(bulk.change_jobs_matching, _opened(call), read, change))
 
 
 async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeRuns) -> Response:
-    asked: Many = call.body
-    of = f"runs in bulk {asked.filter}"
-    chosen = _chosen(asked, RUNS, states)
-    if asked.ids:
-        return await _named(call, of, lambda: _named_runs(call, asked, change))
+    requested: Many = call.body
+    of = f"runs in bulk {requested.filter}"
+    chosen = _chosen(requested, RUNS, states)
+    if requested.ids:
+        return await _named(call, of, lambda: _named_runs(call, requested, change))
     read = _reading(lists.runs, call.tenant, chosen)
-    if asked.dry_run:
+    if requested.dry_run:
         return await _resumed(call, of, partial(bulk.count_matching, _opened(call), read, "run_id"))
     return await _resumed(call, of, partial(bulk.change_runs_matching, _opened(call), read, change))
 
@@ -166,20 +166,22 @@ async def _named(call: Call[Nothing, Any], of: str, go: Callable[[], Awaitable[D
 
 async def _resumed(call: Call[Nothing, Any], of: str, go: Callable[[Way], Awaitable[Done]]) -> Response:
     """Change or count the matches, from where the request's page begins, or where an earlier try under its key ended."""
-    asked: Many = call.body
-    place = paging.position(asked.page_token, of, Place)
-    limit, seconds = (asked.limit, _COUNT_SECONDS) if asked.dry_run else (asked.limit or LIMIT_DEFAULT, _CHANGE_SECONDS)
+    requested: Many = call.body
+    place = paging.position(requested.page_token, of, Place)
+    limit, seconds = (
+        (requested.limit, _COUNT_SECONDS) if requested.dry_run else (requested.limit or LIMIT_DEFAULT, _CHANGE_SECONDS)
+    )
     way = Way(limit=limit, place=place, is_over=_over(call, seconds))
     keyed = call.keyed
     if keyed is None:
-        return _told(asked, await go(way), of)
+        return _reported(requested, await go(way), of)
     found, way = keyed.progress, msgspec.structs.replace(way, keep=keyed.store_progress)
     if found is not None:
         passed = found.done.matched + (0 if place is None else place.passed)
         behind = None if found.after is None else Place(found.after.after, passed)
         way = msgspec.structs.replace(way, done=found.done, place=behind)
     done = found.done if found is not None and found.after is None else await go(way)
-    answer = _told(asked, done, of)
+    answer = _reported(requested, done, of)
     if not done.is_partial:
         with suppress(Unavailable):  # all of it is done and recorded: repeated, it ends here once more
             async with call.open() as session:
@@ -193,28 +195,28 @@ def _over(call: Call[Nothing, Any], seconds: float) -> Callable[[], bool]:
     return lambda: clock.monotonic() >= ends_at
 
 
-async def _named_runs(call: Call[Nothing, Any], asked: Many, change: ChangeRuns) -> Done:
+async def _named_runs(call: Call[Nothing, Any], requested: Many, change: ChangeRuns) -> Done:
     """Change the named runs of the caller; another tenant's are not found."""
     async with _opened(call)() as session:
-        known = [run_id for run_id in _distinct(asked) if await runs.find(session, run_id) is not None]
+        known = [run_id for run_id in _distinct(requested) if await runs.find(session, run_id) is not None]
         changed = await change(session, known, 0) if known else 0
     return Done(len(known), changed, known[:10])
 
 
-def _distinct(asked: Many) -> list[UUID]:
-    return list(dict.fromkeys(asked.ids))
+def _distinct(requested: Many) -> list[UUID]:
+    return list(dict.fromkeys(requested.ids))
 
 
-def _counted(asked: Many) -> Done:
-    ids = _distinct(asked)
+def _counted(requested: Many) -> Done:
+    ids = _distinct(requested)
     return Done(len(ids), 0, ids[:10])
 
 
-def _chosen(asked: Many, fields: Mapping[str, Field], states: tuple[str, ...]) -> Filter:
+def _chosen(requested: Many, fields: Mapping[str, Field], states: tuple[str, ...]) -> Filter:
     """Return the selection, among those that can be changed. Raises Refusal, InvalidFilter."""
-    if [bool(asked.filter.strip()), bool(asked.ids), asked.all].count(True) != 1:
+    if [bool(requested.filter.strip()), bool(requested.ids), requested.all].count(True) != 1:
         raise Refusal("invalid_filter", _CHOOSE, remedy=_REMEDY)
-    return parse(asked.filter, fields).among("state", states)
+    return parse(requested.filter, fields).among("state", states)
 
 
 def _reading(read: Callable[..., Awaitable[Any]], tenant: int, chosen: Filter) -> Read:
@@ -224,6 +226,6 @@ def _reading(read: Callable[..., Awaitable[Any]], tenant: int, chosen: Filter) -
     return page
 
 
-def _told(asked: Many, done: Done, of: str) -> Response:
+def _reported(requested: Many, done: Done, of: str) -> Response:
     refused, more = [NotChanged.of(one) for one in done.refused], paging.next_token(done.after, of)
-    return Response(200, ManyDone.of(done, dry_run=asked.dry_run, refused=refused, next_page_token=more))
+    return Response(200, ManyDone.of(done, dry_run=requested.dry_run, refused=refused, next_page_token=more))

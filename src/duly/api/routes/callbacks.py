@@ -93,19 +93,19 @@ async def _handle(call: Call[Any, Any]) -> Handle:
     return handle
 
 
-def _outcome(asked: CallbackOutcome) -> Succeeded | Failed:
-    if asked.outcome == "succeeded":
-        if asked.reason is not None or not asked.retry or asked.retry_after is not None:
+def _outcome(requested: CallbackOutcome) -> Succeeded | Failed:
+    if requested.outcome == "succeeded":
+        if requested.reason is not None or not requested.retry or requested.retry_after is not None:
             raise InvalidOption(
                 "outcome is succeeded, but reason, retry and retry_after are for failures; leave them out"
             )
-        result, not_kept = (None, None) if asked.result is None else payloads.encode_result(asked.result)
+        result, not_kept = (None, None) if requested.result is None else payloads.encode_result(requested.result)
         return Succeeded(result, reason=not_kept)
-    if asked.result is not None:
+    if requested.result is not None:
         raise InvalidOption("outcome is failed, but a result is for successes; leave it out, or use reason")
-    if not asked.retry and asked.retry_after is not None:
+    if not requested.retry and requested.retry_after is not None:
         raise InvalidOption("retry is false, but retry_after is given; leave one of them out")
-    after = asked.retry_after
+    after = requested.retry_after
     delay = None if after is None else read_duration(after, "retry_after", timedelta(), DELAY_MAX)
-    reason = payloads.storable(asked.reason or "the receiver reported a failure", _REASON_CHARACTERS_MAX)
-    return Failed(reason, asked.retry, retry_after=delay)
+    reason = payloads.storable(requested.reason or "the receiver reported a failure", _REASON_CHARACTERS_MAX)
+    return Failed(reason, requested.retry, retry_after=delay)

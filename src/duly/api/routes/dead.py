@@ -20,10 +20,10 @@ from duly.moves.dead import Bulk, discard, replay
 from duly.store.reads import lists
 from duly.store.reads.lists import DeadAt
 from duly.wire.runs import (
-    BulkAnswer,
     BulkEdit,
     BulkReplay,
     BulkRequest,
+    BulkResponse,
     DeadEdit,
     DeadGroup,
     DeadLetter,
@@ -39,14 +39,14 @@ routes = Routes("dead letters", reads="jobs:read", writes="jobs:write")
 @routes.add("GET /v1/dead", responses={200: DeadList}, refuses=("invalid_filter",))
 async def list_dead(call: Call[DeadQuery, None]) -> Response:
     """List dead letters, the last buried first; with group=error, count them by normalized reason."""
-    asked, of = call.query, f"dead {call.query.filter or ''}"
-    if asked.group is not None:
-        chosen = parse(asked.filter or "", DEAD)
-        found = await lists.dead_groups(call.database, call.tenant, chosen, asked.page_size, lists.GROUPED_MAX)
+    requested, of = call.query, f"dead {call.query.filter or ''}"
+    if requested.group is not None:
+        chosen = parse(requested.filter or "", DEAD)
+        found = await lists.dead_groups(call.database, call.tenant, chosen, requested.page_size, lists.GROUPED_MAX)
         groups = [DeadGroup.of(row) for row in found]
         return Response(200, DeadList(items=[], next_page_token=None, groups=groups))
-    after = paging.position(asked.page_token, of, DeadAt)
-    page = await lists.dead(call.database, call.tenant, parse(asked.filter or "", DEAD), asked.page_size, after)
+    after = paging.position(requested.page_token, of, DeadAt)
+    page = await lists.dead(call.database, call.tenant, parse(requested.filter or "", DEAD), requested.page_size, after)
     items = [DeadLetter.of(row) for row in page.rows]
     return paging.page(DeadList, items, page.after, of)
 
@@ -84,14 +84,16 @@ _CHOOSE = "No selection: give either filter or all, not both."
 _BULK_REFUSED = ("invalid_filter", "invalid_query")
 
 
-@routes.add("POST /v1/dead:replay", responses={200: BulkAnswer}, refuses=_BULK_REFUSED, audits=(Action.DEAD_REPLAYED,))
+@routes.add(
+    "POST /v1/dead:replay", responses={200: BulkResponse}, refuses=_BULK_REFUSED, audits=(Action.DEAD_REPLAYED,)
+)
 async def replay_matching(call: Call[Nothing, BulkReplay]) -> Response:
     """Replay the dead letters that match a filter, at once or so many a second; with `dry_run` they are only counted."""
     return await _bulk(call, partial(moves.replay_matching, rate=call.body.rate))
 
 
 @routes.add(
-    "POST /v1/dead:discard", responses={200: BulkAnswer}, refuses=_BULK_REFUSED, audits=(Action.DEAD_DISCARDED,)
+    "POST /v1/dead:discard", responses={200: BulkResponse}, refuses=_BULK_REFUSED, audits=(Action.DEAD_DISCARDED,)
 )
 async def discard_matching(call: Call[Nothing, BulkRequest]) -> Response:
     """Discard the dead letters that match a filter; with `dry_run` they are only counted."""
@@ -100,7 +102,7 @@ async def discard_matching(call: Call[Nothing, BulkRequest]) -> Response:
 
 @routes.add(
     "POST /v1/dead:edit",
-    responses={200: BulkAnswer},
+    responses={200: BulkResponse},
     refuses=(*_BULK_REFUSED, "invalid_payload"),
     audits=(Action.DEAD_EDITED,),
 )
@@ -124,17 +126,17 @@ def _not_dead(run_id: UUID) -> NotFound:
 
 async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) -> Response:
     """Change the dead letters that match, from where an earlier request ended."""
-    asked: BulkRequest = call.body
-    if asked.all == bool(asked.filter.strip()):
+    requested: BulkRequest = call.body
+    if requested.all == bool(requested.filter.strip()):
         raise Refusal("invalid_filter", _CHOOSE, remedy='Send a filter, or `"all": true`.')
-    of = f"dead {asked.filter}"
+    of = f"dead {requested.filter}"
     done = await move(
         call.database,
         call.tenant,
-        parse(asked.filter, DEAD),
-        limit=asked.limit,
-        dry_run=asked.dry_run,
-        after=paging.position(asked.page_token, of, DeadAt),
+        parse(requested.filter, DEAD),
+        limit=requested.limit,
+        dry_run=requested.dry_run,
+        after=paging.position(requested.page_token, of, DeadAt),
     )
     more = paging.next_token(done.after, of)
-    return Response(200, BulkAnswer.of(done, dry_run=asked.dry_run, next_page_token=more))
+    return Response(200, BulkResponse.of(done, dry_run=requested.dry_run, next_page_token=more))

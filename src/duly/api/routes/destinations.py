@@ -50,21 +50,21 @@ async def list_destinations(call: Call[PageQuery, None]) -> Response:
     takes_key=False,
     audits=(Action.DESTINATION_CREATED, Action.DESTINATION_LIMITED),
 )
-async def make_destination(call: Call[Nothing, DestinationRequest]) -> Response:
+async def create_destination(call: Call[Nothing, DestinationRequest]) -> Response:
     """Create a destination before the first webhook goes there, with limits and a secret. Repeated, its limits are set."""
-    asked = call.body
-    call.services.allowed.check_url(asked.url)
-    made = await moves.set_up(
+    requested = call.body
+    call.services.allowed.check_url(requested.url)
+    created = await moves.set_up(
         call.database,
         call.needed_keyring,
         call.tenant,
-        origin_of(asked.url),
+        origin_of(requested.url),
         call.services.rng,
-        places=asked.places,
-        rate=asked.rate_per_second,
-        retry_share=asked.retry_share,
+        slots=requested.slots,
+        rate=requested.rate_per_second,
+        retry_share=requested.retry_share,
     )
-    return Response(201, _shown(made), {"Location": f"/v1/destinations/{made.destination_id}"})
+    return Response(201, _shown(created), {"Location": f"/v1/destinations/{created.destination_id}"})
 
 
 @routes.add("GET /v1/destinations/{destination_id}", responses={200: Destination})
@@ -78,14 +78,14 @@ async def read_destination(call: Call[Nothing, None]) -> Response:
 )
 async def limit_destination(call: Call[Nothing, DestinationChange]) -> Response:
     """Limit the requests to a destination. All workers together keep to it within about a second."""
-    asked, destination_id = call.body, call.id("destination_id")
+    requested, destination_id = call.body, call.id("destination_id")
     limited = await moves.limit(
         call.database,
         call.tenant,
         destination_id,
-        places=asked.places,
-        rate=asked.rate_per_second,
-        retry_share=asked.retry_share,
+        slots=requested.slots,
+        rate=requested.rate_per_second,
+        retry_share=requested.retry_share,
     )
     return Response(200, _shown(limited))
 
@@ -119,11 +119,11 @@ async def open_destination(call: Call[Nothing, DestinationOpening]) -> Response:
 @routes.add("GET /v1/destinations/{destination_id}/runs", responses={200: WaitingRunList})
 async def list_waiting_runs(call: Call[PageQuery, None]) -> Response:
     """List the runs that wait for a destination, in the order in which they go on."""
-    found, asked = await _found(call), call.query
+    found, requested = await _found(call), call.query
     of = f"waiting {found.destination_id}"
-    after = paging.position(asked.page_token, of, tuple[datetime, UUID])
-    runs = await destinations.parked_page(call.database, call.tenant, found.origin, after, asked.page_size)
-    last = (runs[-1].due_at, runs[-1].run_id) if len(runs) == asked.page_size else None
+    after = paging.position(requested.page_token, of, tuple[datetime, UUID])
+    runs = await destinations.waiting_page(call.database, call.tenant, found.origin, after, requested.page_size)
+    last = (runs[-1].due_at, runs[-1].run_id) if len(runs) == requested.page_size else None
     items = [WaitingRun.of(run, waits_since=run.blocked_at) for run in runs]
     return paging.page(WaitingRunList, items, last, of)
 
@@ -131,11 +131,11 @@ async def list_waiting_runs(call: Call[PageQuery, None]) -> Response:
 @routes.add("GET /v1/destinations/{destination_id}/failures", responses={200: FailedAttemptList})
 async def list_failures(call: Call[PageQuery, None]) -> Response:
     """List the attempts that failed at a destination, the last first, as long as history is kept."""
-    found, asked = await _found(call), call.query
+    found, requested = await _found(call), call.query
     of = f"failures {found.destination_id}"
-    before = paging.position(asked.page_token, of, tuple[datetime, UUID, int])
-    failed = await destinations.failures_page(call.database, call.tenant, found.origin, before, asked.page_size)
-    last = failed[-1] if len(failed) == asked.page_size else None
+    before = paging.position(requested.page_token, of, tuple[datetime, UUID, int])
+    failed = await destinations.failures_page(call.database, call.tenant, found.origin, before, requested.page_size)
+    last = failed[-1] if len(failed) == requested.page_size else None
     position = None if last is None else (last.finished_at, last.run_id, last.attempt)
     return paging.page(FailedAttemptList, [FailedAttempt.of(one) for one in failed], position, of)
 
@@ -154,8 +154,10 @@ async def rotate_secret(call: Call[Nothing, None]) -> Response:
     This takes no idempotency key, because a stored response would store the secret.
     """
     found = await _found(call)
-    made = await moves.rotate(call.database, call.needed_keyring, call.tenant, found.destination_id, call.services.rng)
-    return Response(201, _secret(made))
+    created = await moves.rotate(
+        call.database, call.needed_keyring, call.tenant, found.destination_id, call.services.rng
+    )
+    return Response(201, _secret(created))
 
 
 @routes.add(

@@ -16,7 +16,7 @@ from duly.domain.jobs.job import check_name
 from duly.domain.runs.payload import PAYLOAD_BYTES_MAX, encode
 from duly.domain.tenancy.audit import Action
 from duly.domain.wanted import suggest_name
-from duly.moves.take_event import Event, note_events, take_event
+from duly.moves.take_event import Event, record_events, take_event
 from duly.store.tables.events import Taken
 from duly.wire.binary_events import is_binary, read_binary
 from duly.wire.events import (
@@ -25,8 +25,8 @@ from duly.wire.events import (
     TYPES,
     CloudEvent,
     CloudEvents,
-    EventsTaken,
-    EventTaken,
+    EventAccepted,
+    EventsAccepted,
     StreamQuery,
 )
 from duly.wire.schema.shapes import Nothing
@@ -41,13 +41,13 @@ routes = Routes("events", reads="jobs:read", writes="jobs:write")
     media_type=MEDIA_TYPE,
     also_takes={BATCH_MEDIA_TYPE: CloudEvents},
     is_binary=is_binary,
-    responses={200: EventsTaken, 202: EventTaken},
+    responses={200: EventsAccepted, 202: EventAccepted},
     refuses=("invalid_payload", "invalid_option", "rate_limited", "quota_reached"),
     body_bytes_max=2 * PAYLOAD_BYTES_MAX,
     is_submit=True,
-    audits=(Action.EVENT_TAKEN,),
+    audits=(Action.EVENT_ACCEPTED,),
 )
-async def take_in_event(call: Call[Nothing, CloudEvent | list[CloudEvent] | bytes]) -> Response:
+async def accept_event(call: Call[Nothing, CloudEvent | list[CloudEvent] | bytes]) -> Response:
     """Accept an event (CloudEvents 1.0): each active job with a matching `on_event` gets one run.
 
     A run finds the event under `event` in its payload. The event is identified by its source and id for at least 7
@@ -57,12 +57,12 @@ async def take_in_event(call: Call[Nothing, CloudEvent | list[CloudEvent] | byte
     against the rate limit.
     """
     if isinstance(call.body, list):
-        return await _take_batch(call, [_event(asked) for asked in call.body])
-    asked = read_binary(call.headers, call.body) if isinstance(call.body, bytes) else call.body
-    event = _event(asked)
+        return await _take_batch(call, [_event(requested) for requested in call.body])
+    requested = read_binary(call.headers, call.body) if isinstance(call.body, bytes) else call.body
+    event = _event(requested)
     taken = await _take(call, event)
-    await note_events(call.database, call.tenant, [event], [taken])
-    return Response(202, _told(event, taken))
+    await record_events(call.database, call.tenant, [event], [taken])
+    return Response(202, _reported(event, taken))
 
 
 async def _take_batch(call: Call[Any, Any], events: list[Event]) -> Response:
@@ -72,8 +72,8 @@ async def _take_batch(call: Call[Any, Any], events: list[Event]) -> Response:
     order = sorted(range(len(events)), key=lambda number: (events[number].source, events[number].id))
     taken = {number: await _take(call, events[number]) for number in order}
     answers = [taken[number] for number in range(len(events))]
-    await note_events(call.database, call.tenant, events, answers)
-    return Response(200, EventsTaken(items=[_told(*each) for each in zip(events, answers, strict=True)]))
+    await record_events(call.database, call.tenant, events, answers)
+    return Response(200, EventsAccepted(items=[_reported(*each) for each in zip(events, answers, strict=True)]))
 
 
 async def _take(call: Call[Any, Any], event: Event) -> Taken:
@@ -83,20 +83,20 @@ async def _take(call: Call[Any, Any], event: Event) -> Taken:
     return taken
 
 
-def _told(event: Event, taken: Taken) -> EventTaken:
-    return EventTaken(event_id=event.id, duplicate=taken.is_duplicate, runs=taken.runs)
+def _reported(event: Event, taken: Taken) -> EventAccepted:
+    return EventAccepted(event_id=event.id, duplicate=taken.is_duplicate, runs=taken.runs)
 
 
-def _event(asked: CloudEvent) -> Event:
+def _event(requested: CloudEvent) -> Event:
     """Parse the request. Raises InvalidOption, InvalidPayload."""
-    if asked.data is not None and asked.data_base64 is not None:
+    if requested.data is not None and requested.data_base64 is not None:
         raise InvalidPayload("the event has both data and data_base64; send one of them")
-    check_name(asked.id, "id")
-    check_name(asked.type, "type")
-    if not asked.source.isprintable():
-        raise InvalidOption(f"source {asked.source!r} is not printable; send a URI reference")
-    event = Event(*(getattr(asked, name) for name in Event.__struct_fields__))
-    encode({"event": msgspec.to_builtins(event)}, f"the event {asked.id}")
+    check_name(requested.id, "id")
+    check_name(requested.type, "type")
+    if not requested.source.isprintable():
+        raise InvalidOption(f"source {requested.source!r} is not printable; send a URI reference")
+    event = Event(*(getattr(requested, name) for name in Event.__struct_fields__))
+    encode({"event": msgspec.to_builtins(event)}, f"the event {requested.id}")
     return event
 
 

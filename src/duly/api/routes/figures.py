@@ -22,11 +22,9 @@ from duly.domain.triggers.zones.zones import Zone
 from duly.domain.triggers.zones.zones import find as find_zone
 from duly.store.connection.database import Database
 from duly.store.reads import figures
-from duly.store.reads.figures import COUNTED_MAX, Coming, Quarter, Step, Waiting
+from duly.store.reads.figures import COUNTED_MAX, Quarter, Step, Upcoming, Waiting
 from duly.store.tables import jobs, pauses, schedules, workers
 from duly.wire.figures import (
-    ComingFires,
-    ComingMinute,
     DaysQuery,
     JobDay,
     JobDays,
@@ -35,6 +33,8 @@ from duly.wire.figures import (
     QueueDepth,
     Series,
     SeriesQuery,
+    UpcomingFires,
+    UpcomingMinute,
 )
 from duly.wire.schema.shapes import Nothing, check_reach
 
@@ -59,16 +59,18 @@ async def read_series(call: Call[SeriesQuery, None]) -> Response:
 
     It is read from roll-ups by the minute, which are kept for 90 days; over more than two days, by the hour.
     """
-    asked = call.query
-    since, until, step = _stretch(asked, moment_of(call.clock.now()))
+    requested = call.query
+    since, until, step = _stretch(requested, moment_of(call.clock.now()))
     grain = "minute" if step < _HOUR or until - since <= _MINUTES_SPAN_MAX else "hour"
-    found = await figures.series(call.database, call.tenant, since, until, step, asked.queue, grain)
+    found = await figures.series(call.database, call.tenant, since, until, step, requested.queue, grain)
     by_moment = {one.at: one for one in found}
     moments = [since + number * step for number in range((until - since) // step)]
     points = [_point(at, by_moment.get(at)) for at in moments]
     total = _point(since, _summed(found))
     seconds = round(step.total_seconds())
-    return Response(200, Series(since=since, until=until, step=seconds, queue=asked.queue, total=total, points=points))
+    return Response(
+        200, Series(since=since, until=until, step=seconds, queue=requested.queue, total=total, points=points)
+    )
 
 
 @routes.add("GET /v1/overview", responses={200: Overview}, in_session=False)
@@ -84,7 +86,7 @@ async def read_overview(call: Call[Nothing, None]) -> Response:
         recent = await _recent(session, call.tenant, now)
         waiting = await figures.waiting(session, call.tenant)
         buried = await figures.buried(session, call.tenant)
-        shut = await figures.shut_destinations(session, call.tenant)
+        shut = await figures.open_destinations(session, call.tenant)
         failing = await figures.failing_schedules(session, call.tenant)
     summed = _summed(recent)
     depths = _depths(waiting)
@@ -96,7 +98,7 @@ async def read_overview(call: Call[Nothing, None]) -> Response:
             ready=depths[name][0] if name in depths else 0,
             oldest_age_seconds=_age(depths[name][1], now) if name in depths else 0.0,
             workers=sum(name in row.queues for row in living),
-            is_held=any(one.scope.touches(Scope(queue=name)) for one in held),
+            is_paused=any(one.scope.touches(Scope(queue=name)) for one in held),
         )
         for name in names
     ]
@@ -117,17 +119,17 @@ async def read_overview(call: Call[Nothing, None]) -> Response:
     return Response(200, shown)
 
 
-@routes.add("GET /v1/coming", responses={200: ComingFires}, in_session=False)
-async def read_coming(call: Call[Nothing, None]) -> Response:
+@routes.add("GET /v1/upcoming", responses={200: UpcomingFires}, in_session=False)
+async def read_upcoming(call: Call[Nothing, None]) -> Response:
     """Count the fires of the next hour, minute by minute."""
     now = (await call.database.read_clock()).replace(second=0, microsecond=0)
     until = now + _MINUTES * MINUTE
     async with call.open() as session:
-        timers = await figures.coming(session, call.tenant, until)
+        timers = await figures.upcoming(session, call.tenant, until)
     counts, is_cut = await _fires(call.database, timers, now, until)
-    minutes = [ComingMinute(at=now + number * MINUTE, fires=count) for number, count in enumerate(counts)]
+    minutes = [UpcomingMinute(at=now + number * MINUTE, fires=count) for number, count in enumerate(counts)]
     is_complete = not is_cut and not any(one.is_cut for one in timers)
-    return Response(200, ComingFires(minutes=minutes, is_complete=is_complete))
+    return Response(200, UpcomingFires(minutes=minutes, is_complete=is_complete))
 
 
 @routes.add("GET /v1/jobs/{job_id}/days", responses={200: JobDays}, refuses=("invalid_option",))
@@ -161,23 +163,23 @@ def _by_day(found: Sequence[Quarter], zone: Zone) -> list[JobDay]:
     return [JobDay(day=day, **{name: counts[name] for name in _BECAME}) for day, counts in sorted(days.items())]
 
 
-def _stretch(asked: SeriesQuery, now: datetime) -> tuple[datetime, datetime, timedelta]:
+def _stretch(requested: SeriesQuery, now: datetime) -> tuple[datetime, datetime, timedelta]:
     """Return the range and its step, all of them whole. Raises InvalidOption."""
     try:
-        check_reach(**{"from": asked.since, "to": asked.until})
+        check_reach(**{"from": requested.since, "to": requested.until})
     except ValueError as error:
         raise InvalidOption(str(error)) from None
-    until = now + _FINEST if asked.until is None else asked.until  # includes the step that begins just now
-    since = until - _HOUR if asked.since is None else asked.since
+    until = now + _FINEST if requested.until is None else requested.until  # includes the step that begins just now
+    since = until - _HOUR if requested.since is None else requested.since
     if not timedelta() < until - since <= _SPAN_MAX:
         raise InvalidOption("from and to are invalid: from must be before to, by at most 92 days")
-    step = _step(until - since) if asked.step is None else timedelta(seconds=asked.step)
+    step = _step(until - since) if requested.step is None else timedelta(seconds=requested.step)
     grain = MINUTE if until - since <= _MINUTES_SPAN_MAX else _HOUR
     if step % grain:
-        raise InvalidOption(f"step {asked.step} is too fine for this range; give a multiple of {grain.seconds}")
+        raise InvalidOption(f"step {requested.step} is too fine for this range; give a multiple of {grain.seconds}")
     begin, end = _floor(since, step), _floor(until - _FINEST, step) + step
     if (end - begin) // step > POINTS_MAX:
-        raise InvalidOption(f"step {asked.step} makes more than {POINTS_MAX} points; give a larger one")
+        raise InvalidOption(f"step {requested.step} makes more than {POINTS_MAX} points; give a larger one")
     return begin, end, step
 
 
@@ -251,7 +253,7 @@ def _age(due_at: datetime, now: datetime) -> float:
 
 
 async def _fires(
-    database: Database, timers: Sequence[Coming], start: datetime, until: datetime
+    database: Database, timers: Sequence[Upcoming], start: datetime, until: datetime
 ) -> tuple[list[int], bool]:
     """Count fires by the minute, and return whether something was left out."""
     counts = [0] * _MINUTES
@@ -263,7 +265,7 @@ async def _fires(
     return counts, len(cohorts) > _COHORTS_MAX
 
 
-def _of_timer(one: Coming, known: dict[int, schedules.Definition], start: datetime, until: datetime) -> list[int]:
+def _of_timer(one: Upcoming, known: dict[int, schedules.Definition], start: datetime, until: datetime) -> list[int]:
     if one.repeats and one.every_seconds is not None:
         return fires_per_minute(one.due_at, timedelta(seconds=one.every_seconds), start, _MINUTES)
     definition = known.get(one.cohort) if one.repeats and one.cohort is not None else None

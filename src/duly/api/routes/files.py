@@ -53,21 +53,21 @@ async def apply_file(call: Call[ApplyQuery, FileShape]) -> Response:
     `dry_run` the plan is returned and nothing is changed; its `digest`, sent with the apply, makes sure that this very
     plan is carried out.
     """
-    asked, manifest = call.query, read_manifest(call.body)
+    requested, manifest = call.query, read_manifest(call.body)
     manifest.check_allowed(call.services.allowed)
-    if asked.dry_run:
-        return Response(200, _told(await plan(call.database, call.tenant, manifest), dry_run=True))
-    made = await apply(
+    if requested.dry_run:
+        return Response(200, _reported(await plan(call.database, call.tenant, manifest), dry_run=True))
+    created = await apply(
         call.database,
         call.tenant,
         manifest,
         call.services.rng,
-        prune=asked.prune,
-        adopt=asked.adopt,
-        expected=asked.digest,
+        prune=requested.prune,
+        adopt=requested.adopt,
+        expected=requested.digest,
         by=call.identity.shown_name,
     )
-    return Response(200, _told(made.plan, made.done, made.orphans))
+    return Response(200, _reported(created.plan, created.done, created.orphans))
 
 
 @routes.add("GET /v1/jobs:export", responses={200: FileShape}, refuses=("invalid_option", "not_found"))
@@ -98,14 +98,16 @@ async def _source(call: Call[ExportQuery, None]) -> str:
     return known[0] if known else "duly"
 
 
-def _told(found: Plan, done: tuple[Done, ...] = (), orphans: tuple[str, ...] = (), *, dry_run: bool = False) -> Applied:
-    told = {
+def _reported(
+    found: Plan, done: tuple[Done, ...] = (), orphans: tuple[str, ...] = (), *, dry_run: bool = False
+) -> Applied:
+    reported = {
         **msgspec.to_builtins(found),
         "dry_run": dry_run,
         "done": msgspec.to_builtins(done),
         "orphans": list(orphans) or [step.name for step in found.of(StepKind.REMOVE) if dry_run],
     }
-    return read_value(told, Applied)
+    return read_value(reported, Applied)
 
 
 _PAGE_MAX = 50  # each is counted again
@@ -128,15 +130,15 @@ async def list_file_jobs(call: Call[FileJobQuery, None]) -> Response:
 
     A pause is no drift: a file may leave that open.
     """
-    source, asked = call.known_name, call.query
-    of = f"file {asked.drifted} {source}"
-    after = paging.position(asked.page_token, of, str)
+    source, requested = call.known_name, call.query
+    of = f"file {requested.drifted} {source}"
+    after = paging.position(requested.page_token, of, str)
     if await applied.file(call.database, call.tenant, source) is None:
         raise _no_file(source)
     found = await applied.file_jobs(
-        call.database, call.tenant, source, after or "", asked.page_size, drifted=asked.drifted
+        call.database, call.tenant, source, after or "", requested.page_size, drifted=requested.drifted
     )
-    last = found[-1].now.name if len(found) == asked.page_size else None
+    last = found[-1].now.name if len(found) == requested.page_size else None
     return paging.page(FileJobList, [_job(one) for one in found], last, of)
 
 

@@ -11,7 +11,7 @@ from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
 from duly.api.routes.jobs import find_live_job
-from duly.api.views.jobs import asked_schedule, no_job
+from duly.api.views.jobs import no_job, requested_schedule
 from duly.api.views.runs import target_shape
 from duly.domain.errors import NotFound
 from duly.domain.jobs.job import check_reason
@@ -26,8 +26,8 @@ from duly.moves.schedules.pause import skip_next as leave_out
 from duly.moves.trigger import TriggerState, trigger
 from duly.store.tables import jobs, schedules, zones
 from duly.wire.jobs.verbs import (
-    BackfillAsked,
     BackfillCancelled,
+    BackfillCreated,
     BackfillList,
     BackfillQuery,
     BackfillRequest,
@@ -59,11 +59,13 @@ async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Response:
     payload = call.body.payload
     text = None if payload is None else payloads.encode(payload, f"the payload of {found['handler']}")
     key = call.key or str(call.services.rng.uuid())
-    made = await trigger(call.database, found["job_id"], key=key, payload=text, beside=call.body.beside)
-    if made.state == TriggerState.READY:
+    created = await trigger(
+        call.database, found["job_id"], key=key, payload=text, allow_overlap=call.body.allow_overlap
+    )
+    if created.state == TriggerState.READY:
         call.wake(found["queue"])
-    run = TriggeredRun(run_id=made.run_id, job_id=found["job_id"], state=made.state.value)
-    return Response(202, run, {"Location": f"/v1/runs/{made.run_id}"})
+    run = TriggeredRun(run_id=created.run_id, job_id=found["job_id"], state=created.state.value)
+    return Response(202, run, {"Location": f"/v1/runs/{created.run_id}"})
 
 
 @routes.add(
@@ -116,27 +118,27 @@ async def skip_next(call: Call[Nothing, None]) -> Response:
 
 @routes.add(
     "POST /v1/jobs/{job_id}/backfill",
-    responses={202: BackfillAsked},
+    responses={202: BackfillCreated},
     refuses=("invalid_option", "conflict"),
     seconds_max=60.0,
     audits=(Action.JOB_BACKFILLED,),
 )
 async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Response:
     """Create past occurrences again, at a rate and below everything on time. With `dry_run` they are only counted."""
-    found, asked = await find_live_job(call, call.id("job_id")), call.body
-    made = await backfills.backfill(
+    found, requested = await find_live_job(call, call.id("job_id")), call.body
+    created = await backfills.backfill(
         call.database,
         found["job_id"],
-        asked.from_,
-        asked.to,
+        requested.from_,
+        requested.to,
         call.services.rng,
-        rate=asked.rate,
-        overlap=asked.overlap,
-        dry_run=asked.dry_run,
-        confirm=asked.confirm,
+        rate=requested.rate,
+        overlap=requested.overlap,
+        dry_run=requested.dry_run,
+        confirm=requested.confirm,
     )
-    headers = {} if made.backfill_id is None else {"Location": f"/v1/backfills/{made.backfill_id}"}
-    return Response(202, BackfillAsked.of(made, job_id=found["job_id"]), headers)
+    headers = {} if created.backfill_id is None else {"Location": f"/v1/backfills/{created.backfill_id}"}
+    return Response(202, BackfillCreated.of(created, job_id=found["job_id"]), headers)
 
 
 _PAGE_MAX = 20  # each comes with its payload
@@ -148,10 +150,10 @@ async def list_job_versions(call: Call[PageQuery, None]) -> Response:
 
     A one-shot without a name has no definition of its own, and no versions.
     """
-    job_id, asked = call.id("job_id"), call.query
+    job_id, requested = call.id("job_id"), call.query
     of = f"versions {job_id}"
-    before = paging.position(asked.page_token, of, int) or jobs.NEWEST_VERSION
-    size = min(asked.page_size, _PAGE_MAX)
+    before = paging.position(requested.page_token, of, int) or jobs.NEWEST_VERSION
+    size = min(requested.page_size, _PAGE_MAX)
     found = await jobs.versions(call.database, call.tenant, job_id, size, before)
     if not found and before == jobs.NEWEST_VERSION:
         raise no_job(job_id)
@@ -167,7 +169,7 @@ def _shown_version(row: Mapping[str, Any]) -> JobVersion:
         request_id=carried_of(options).get("request_id"),
         target=target_shape(row["handler"], options),
         payload=None if row["payload"] is None else read_anyhow(row["payload"]),
-        **waits_of(asked_schedule(row)),
+        **waits_of(requested_schedule(row)),
         **rules_of(options),
     )
 
@@ -179,13 +181,15 @@ _NEWEST = (datetime(9999, 12, 30, tzinfo=UTC), UUID(int=(1 << 128) - 1))
 @backfill_routes.add("GET /v1/backfills", responses={200: BackfillList})
 async def list_backfills(call: Call[BackfillQuery, None]) -> Response:
     """List backfills, the last requested first: of a job, or of all. Catch-ups of missed fires are among them."""
-    asked, of = call.query, f"backfills {call.query.job_id or ''}"
-    after = paging.position(asked.page_token, of, tuple[datetime, UUID]) or _NEWEST
-    if asked.job_id is None:
-        found = await schedules.backfills_of_tenant(call.database, call.tenant, after, asked.page_size)
+    requested, of = call.query, f"backfills {call.query.job_id or ''}"
+    after = paging.position(requested.page_token, of, tuple[datetime, UUID]) or _NEWEST
+    if requested.job_id is None:
+        found = await schedules.backfills_of_tenant(call.database, call.tenant, after, requested.page_size)
     else:
-        found = await schedules.backfills_of_job(call.database, call.tenant, asked.job_id, after, asked.page_size)
-    last = (found[-1]["asked_at"], found[-1]["backfill_id"]) if len(found) == asked.page_size else None
+        found = await schedules.backfills_of_job(
+            call.database, call.tenant, requested.job_id, after, requested.page_size
+        )
+    last = (found[-1]["requested_at"], found[-1]["backfill_id"]) if len(found) == requested.page_size else None
     items = [BackfillStatus(**row) for row in found]
     return paging.page(BackfillList, items, last, of)
 
@@ -208,7 +212,7 @@ async def cancel_backfill(call: Call[Nothing, None]) -> Response:
     backfill_id = call.id("backfill_id")
     if await schedules.find_backfill(call.database, call.tenant, backfill_id) is None:
         raise NotFound(f"no backfill {backfill_id}")
-    return Response(200, BackfillCancelled(backfill_id=backfill_id, taken_back=await stop(call.database, backfill_id)))
+    return Response(200, BackfillCancelled(backfill_id=backfill_id, recalled=await stop(call.database, backfill_id)))
 
 
 @routes.add("GET /v1/moved-fires", responses={200: MovedFires}, in_session=False)

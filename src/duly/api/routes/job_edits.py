@@ -42,7 +42,7 @@ from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 _DEFINITION = tuple(JobSpec.__struct_fields__)
-_KEPT = ("parent", "after", "again_of")  # a change of a one-shot keeps its origin
+_KEPT = ("parent", "depends_on", "rerun_of")  # a change of a one-shot keeps its origin
 
 
 @routes.add(
@@ -106,15 +106,17 @@ async def change_job(call: Call[Nothing, JobPatch]) -> Response:
 )
 async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Response:
     """Create a job of this name, or bring the existing one to this definition. Repeated, there is one job."""
-    name, asked = check_name(call.name, "name"), call.body
-    if asked.name not in (None, name):
-        raise InvalidOption(f"the path names the job {name!r} and the body {asked.name!r}; use the same name in both")
-    if asked.schedule is None and asked.on_event is None:
+    name, requested = check_name(call.name, "name"), call.body
+    if requested.name not in (None, name):
+        raise InvalidOption(
+            f"the path names the job {name!r} and the body {requested.name!r}; use the same name in both"
+        )
+    if requested.schedule is None and requested.on_event is None:
         raise InvalidOption(
             "a job that is put by its name needs a schedule or on_event, so that asking twice makes one;"
             " POST /v1/jobs runs one now"
         )
-    definition = msgspec.structs.replace(asked, name=name)
+    definition = msgspec.structs.replace(requested, name=name)
 
     async def attempt() -> Response | None:  # it may be created, changed or ended between the look and the move
         standing = await overview.job_by_name(call.database, name, call.tenant)
@@ -145,23 +147,23 @@ async def _over(call: Call[Any, Any], definition: JobSpec) -> Response | None:
 
 
 async def _make(call: Call[Any, Any], definition: JobSpec) -> Response:
-    made = await submit_defined(call, definition)
-    job = await shown_job(call.database, call.tenant, made.job_id)
-    return Response(201, job, created_headers(made.job_id, made.version))
+    created = await submit_defined(call, definition)
+    job = await shown_job(call.database, call.tenant, created.job_id)
+    return Response(201, job, created_headers(created.job_id, created.version))
 
 
-async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Awaitable[JobSpec]]) -> Response:
+async def _edit(call: Call[Any, Any], requested: Callable[[Mapping[str, Any]], Awaitable[JobSpec]]) -> Response:
     """Change the job in the path, if it has the version that the caller has read."""
     given = call.headers.get("if-match")
 
     async def attempt() -> Response | None:
         job_id = call.id("job_id")
         if await jobs.find(call.database, job_id) is None and await is_one_shot(call.database, call.tenant, job_id):
-            return await _change_one_shot(call, job_id, given, await asked({"job_id": job_id}))
+            return await _change_one_shot(call, job_id, given, await requested({"job_id": job_id}))
         found = await find_live_job(call, job_id)
         is_any = _check_match(given, found["generation"])
         try:
-            return await _bring(call, found, await asked(found))
+            return await _bring(call, found, await requested(found))
         except VersionChanged:
             if is_any:  # then the order of changes does not matter
                 return None
@@ -170,9 +172,11 @@ async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Await
     return await retry_on_conflict("the job", attempt)
 
 
-async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None, asked: JobSpec) -> Response | None:
+async def _change_one_shot(
+    call: Call[Any, Any], job_id: UUID, given: str | None, requested: JobSpec
+) -> Response | None:
     """Change a waiting one-shot without a name; None: another change was faster. Raises VersionChanged, Refused."""
-    if not is_one_shot_spec(asked):
+    if not is_one_shot_spec(requested):
         raise InvalidOption(
             "a one-shot takes no name, no on_event and no schedule but a time; create a new job with them"
         )
@@ -181,9 +185,9 @@ async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None
     version: int = carried["generation"]
     _check_match(given, version)
     shown = await shown_job(call.database, call.tenant, job_id)
-    if _parts(asked) == _parts(read_value(_standing(shown), JobSpec)):
+    if _parts(requested) == _parts(read_value(_standing(shown), JobSpec)):
         return Response(200, shown, {"ETag": tag_of(shown.version)})
-    job = call.services.allowed.admitted(compile_one_shot(asked, carried_of(options) | call.run_metadata))
+    job = call.services.allowed.admitted(compile_one_shot(requested, carried_of(options) | call.run_metadata))
     kept = {name: getattr(options.metadata, name) for name in _KEPT}
     job = msgspec.structs.replace(job, options=job.options.but(**kept))
     if not await change_one_shot(call.database, call.tenant, job_id, version, job, options):
@@ -199,16 +203,16 @@ def _standing(shown: Job) -> dict[str, Any]:
     return {name: fields[name] for name in _DEFINITION if fields.get(name) is not None}
 
 
-def _parts(asked: JobSpec) -> dict[str, Any]:
-    return {name: getattr(asked, name) for name in _DEFINITION}
+def _parts(requested: JobSpec) -> dict[str, Any]:
+    return {name: getattr(requested, name) for name in _DEFINITION}
 
 
-async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobSpec) -> Response:
+async def _bring(call: Call[Any, Any], found: Mapping[str, Any], requested: JobSpec) -> Response:
     """Bring a job, as it was read, to a definition. Raises VersionChanged, Refused."""
     if found["owner"] == OWNER:
         raise DeclaredInCode(f"job {found['name']!r} is declared in {found['source']}; change it there")
     marks = carried_of(found["options"]) | call.run_metadata
-    job = call.services.allowed.admitted(compile_recurring(asked, call.now, marks))
+    job = call.services.allowed.admitted(compile_recurring(requested, call.now, marks))
     job = msgspec.structs.replace(job, owner=found["owner"], source=found["source"])
     await edit_version(call.database, found["job_id"], found["generation"], job)
     shown = await shown_job(call.database, call.tenant, found["job_id"])

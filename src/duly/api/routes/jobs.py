@@ -13,7 +13,7 @@ from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import Response
-from duly.api.views.jobs import FINEST, NEXT_FIRES, coming_fires, job_summary, no_job, shown_job
+from duly.api.views.jobs import FINEST, NEXT_FIRES, job_summary, no_job, shown_job, upcoming_fires
 from duly.api.views.runs import shown_explanation
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.jobs.compile import compile_one_shot, compile_recurring
@@ -22,7 +22,7 @@ from duly.domain.jobs.job import Submission
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.when import is_for_now
 from duly.domain.jobs.when import is_one_shot as is_one_shot_spec
-from duly.domain.runs.dependencies import check_after
+from duly.domain.runs.dependencies import check_dependencies
 from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action
 from duly.domain.triggers.on_event import NEVER
@@ -41,7 +41,7 @@ from duly.wire.explanations import Explanation
 from duly.wire.jobs.jobs import CreatedJob, Job, JobList, NewJob
 from duly.wire.jobs.verbs import Deleted, Deletion
 from duly.wire.pages import JobsQuery
-from duly.wire.runs import FollowedJob
+from duly.wire.runs import Dependency
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
@@ -83,8 +83,8 @@ async def create_job(call: Call[Nothing, NewJob]) -> Response:
     wait=10` this waits for the end of a one-shot, up to so many seconds: 200 when it has ended, and 202 otherwise. An
     overloaded queue refuses one-shots of priority 7 or less urgent that are due at once: 429, code `shed`.
     """
-    made = await (_submit_plain(call) if is_one_shot_spec(call.body) else _submit_named(call))
-    return Response(202, made, created_headers(made.job_id, made.version))
+    created = await (_submit_plain(call) if is_one_shot_spec(call.body) else _submit_named(call))
+    return Response(202, created, created_headers(created.job_id, created.version))
 
 
 @routes.add("GET /v1/jobs", responses={200: JobList}, refuses=("invalid_filter", "invalid_option"))
@@ -94,13 +94,13 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Response:
     One-shots without a name are found among the runs, and with `include=one_shots` here. By next fire, a job that fires
     between two pages may be on both.
     """
-    asked, chosen = call.query, parse(call.query.filter or "", JOBS)
-    if asked.include is not None and asked.sort != "created":
-        raise InvalidOption(f"include one_shots does not go with sort {asked.sort}; leave one of them out")
-    listed = _SORTED[asked.sort] if asked.include is None else _WITH_ONE_SHOTS
-    of = f"{listed.name} {asked.filter or ''}"
-    after = paging.position(asked.page_token, of, listed.position)
-    page = await listed.read(call.database, call.tenant, chosen, asked.page_size, after)
+    requested, chosen = call.query, parse(call.query.filter or "", JOBS)
+    if requested.include is not None and requested.sort != "created":
+        raise InvalidOption(f"include one_shots does not go with sort {requested.sort}; leave one of them out")
+    listed = _SORTED[requested.sort] if requested.include is None else _WITH_ONE_SHOTS
+    of = f"{listed.name} {requested.filter or ''}"
+    after = paging.position(requested.page_token, of, listed.position)
+    page = await listed.read(call.database, call.tenant, chosen, requested.page_size, after)
     items = [job_summary(row) for row in page.rows]
     return paging.page(JobList, items, page.after, of)
 
@@ -160,7 +160,7 @@ async def delete_job(call: Call[Deletion, None]) -> Response:
     state = await _state(call.database, job_id)
     if call.query.purge:
         await purge(call.database, call.tenant, job_id, found["name"] if found is not None and is_ours else None)
-    told = Deleted(
+    reported = Deleted(
         job_id=job_id,
         status=ended.answer.value,
         state=state,
@@ -168,7 +168,7 @@ async def delete_job(call: Call[Deletion, None]) -> Response:
         may_start=ended.may_start,
         purged=call.query.purge,
     )
-    return Response(200, told)
+    return Response(200, reported)
 
 
 async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:
@@ -218,10 +218,10 @@ async def _submit_named(call: Call[Nothing, NewJob]) -> CreatedJob:
     return await submit_defined(call, call.body)
 
 
-async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
+async def submit_defined(call: Call[Any, Any], requested: JobSpec) -> CreatedJob:
     """Create a job with a definition of its own. Raises Refused."""
-    carried = carried_by(asked) | call.run_metadata
-    job = call.services.allowed.admitted(compile_recurring(asked, call.now, carried))
+    carried = carried_by(requested) | call.run_metadata
+    job = call.services.allowed.admitted(compile_recurring(requested, call.now, carried))
     key = call.key or str(call.services.rng.uuid())
     accepted = await call.in_transaction(
         lambda database: moves.submit_recurring(database, job, key=key, tenant=call.tenant)
@@ -236,9 +236,9 @@ def carried_by(body: JobSpec) -> dict[str, Any]:
     if not isinstance(body, NewJob):
         return {}
     found: dict[str, Any] = {} if body.parent is None else {"parent": body.parent}
-    if body.after:
-        pairs = ((one.job, one.on) if isinstance(one, FollowedJob) else (one, "success") for one in body.after)
-        found["after"] = check_after(pairs)
+    if body.depends_on:
+        pairs = ((one.job, one.on) if isinstance(one, Dependency) else (one, "success") for one in body.depends_on)
+        found["depends_on"] = check_dependencies(pairs)
     return found
 
 
@@ -261,7 +261,7 @@ def _scheduled(accepted: Accepted, name: str | None) -> CreatedJob:
     job_id, first = accepted.job_id, accepted.scheduled_at
     if first == NEVER:
         return _created(job_id, None, name, None, [], sentence(accepted.schedule))
-    fires = coming_fires(accepted.schedule, first - FINEST, NEXT_FIRES, str(job_id))
+    fires = upcoming_fires(accepted.schedule, first - FINEST, NEXT_FIRES, str(job_id))
     run_id = only_run_id(accepted.schedule, job_id, first)
     return _created(job_id, run_id, name, first, fires, sentence(accepted.schedule))
 

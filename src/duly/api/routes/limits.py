@@ -16,7 +16,13 @@ from duly.domain.tenancy.audit import Action
 from duly.moves.admin import concurrency_keys as moves
 from duly.moves.admin.limit import limit, unlimit
 from duly.store.tables import concurrency_keys, limits
-from duly.wire.gates import Gate, GateLimits, GateList, GateRate, SetLimits
+from duly.wire.concurrency_keys import (
+    ConcurrencyKey,
+    ConcurrencyKeyLimits,
+    ConcurrencyKeyList,
+    ConcurrencyKeyRate,
+    SetLimits,
+)
 from duly.wire.limits import Limit, LimitList, LimitQuery, LimitRequest
 from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
@@ -47,8 +53,8 @@ async def put_limit(call: Call[Nothing, LimitRequest]) -> Response:
     scope = _scope(call, call.body)
     await check_tenant(call, scope)
     by, is_operator = call.identity.shown_name, call.identity.is_operator
-    made = await limit(call.database, scope, call.body.places, set_by=by, is_operator=is_operator)
-    return Response(200, _shown(made))
+    created = await limit(call.database, scope, call.body.slots, set_by=by, is_operator=is_operator)
+    return Response(200, _shown(created))
 
 
 @routes.add(
@@ -63,9 +69,9 @@ async def remove_limit(call: Call[LimitQuery, None]) -> Response:
     return Response(204)
 
 
-def _scope(call: Call[Any, Any], asked: LimitRequest | LimitQuery) -> Scope:
+def _scope(call: Call[Any, Any], requested: LimitRequest | LimitQuery) -> Scope:
     """Return the scope. A limit of a whole tenant is its quota, and so the operator's to set."""
-    scope = scope_of(call, asked, _OF_ANOTHER)
+    scope = scope_of(call, requested, _OF_ANOTHER)
     if scope.queue is None:
         call.check_operator(_OF_ANOTHER)
     return scope
@@ -79,20 +85,20 @@ def _shown(one: Known) -> Limit:
     return Limit.of(one, tenant=one.scope.tenant, queue=one.scope.queue)
 
 
-gate_routes = Routes("gates", reads="jobs:read", writes="jobs:write")
+concurrency_key_routes = Routes("concurrency keys", reads="jobs:read", writes="jobs:write")
 
 
-@gate_routes.add("GET /v1/gates", responses={200: GateList})
-async def list_gates(call: Call[PageQuery, None]) -> Response:
+@concurrency_key_routes.add("GET /v1/concurrency-keys", responses={200: ConcurrencyKeyList})
+async def list_concurrency_keys(call: Call[PageQuery, None]) -> Response:
     """List the concurrency keys and rate limits that are in use or limited."""
     after = paging.position(call.query.page_token, "gates", str)
     found = await concurrency_keys.page(call.database, call.tenant, after, call.query.page_size)
     last = found[-1].key if len(found) == call.query.page_size else None
-    return paging.page(GateList, [_shown_gate(one) for one in found], last, "gates")
+    return paging.page(ConcurrencyKeyList, [_shown_gate(one) for one in found], last, "gates")
 
 
-@gate_routes.add("GET /v1/gates/{name}", responses={200: Gate})
-async def read_gate(call: Call[Nothing, None]) -> Response:
+@concurrency_key_routes.add("GET /v1/concurrency-keys/{name}", responses={200: ConcurrencyKey})
+async def read_concurrency_key(call: Call[Nothing, None]) -> Response:
     """Read a key: how many of its runs hold a slot, how many wait, and its limits."""
     key = call.known_name
     found = await concurrency_keys.find(call.database, call.tenant, key)
@@ -101,34 +107,43 @@ async def read_gate(call: Call[Nothing, None]) -> Response:
     return Response(200, _shown_gate(found))
 
 
-@gate_routes.add(
-    "PUT /v1/gates/{name}", responses={200: Gate}, refuses=("invalid_option",), audits=(Action.GATE_LIMITED,)
+@concurrency_key_routes.add(
+    "PUT /v1/concurrency-keys/{name}",
+    responses={200: ConcurrencyKey},
+    refuses=("invalid_option",),
+    audits=(Action.CONCURRENCY_KEY_LIMITED,),
 )
-async def limit_gate(call: Call[Nothing, GateLimits]) -> Response:
+async def limit_concurrency_key(call: Call[Nothing, ConcurrencyKeyLimits]) -> Response:
     """Set the limits of a key, which override those of its runs. They hold within two seconds, across the whole fleet."""
-    asked = call.body
-    rate = None if asked.rate is None else Rate(call.name, asked.rate.limit, asked.rate.per, asked.rate.burst)
+    requested = call.body
+    rate = (
+        None
+        if requested.rate is None
+        else Rate(call.name, requested.rate.limit, requested.rate.per, requested.rate.burst)
+    )
     return Response(
-        200, _shown_gate(await moves.limit(call.database, call.tenant, call.name, places=asked.limit, rate=rate))
+        200, _shown_gate(await moves.limit(call.database, call.tenant, call.name, slots=requested.limit, rate=rate))
     )
 
 
-@gate_routes.add("DELETE /v1/gates/{name}", responses={204: None}, audits=(Action.GATE_LIFTED,))
-async def lift_gate(call: Call[Nothing, None]) -> Response:
+@concurrency_key_routes.add(
+    "DELETE /v1/concurrency-keys/{name}", responses={204: None}, audits=(Action.CONCURRENCY_KEY_UNLIMITED,)
+)
+async def unlimit_concurrency_key(call: Call[Nothing, None]) -> Response:
     """Remove the limits of a key: those of its runs count again."""
-    await moves.lift(call.database, call.tenant, call.known_name)
+    await moves.unlimit(call.database, call.tenant, call.known_name)
     return Response(204)
 
 
-def _shown_gate(one: concurrency_keys.Gate) -> Gate:
+def _shown_gate(one: concurrency_keys.ConcurrencyKey) -> ConcurrencyKey:
     limits = None
     if one.changed_at is not None:
         rate = _rate(one.limit_per_second, one.limit_burst)
-        limits = SetLimits(limit=one.limit_places, rate=rate, changed_at=one.changed_at)
-    has_places = one.places is not None or one.waiting > 0 or one.limit_places is not None
-    kind: Any = kind_of(one.key, is_line=one.is_line, has_places=has_places)
-    return Gate.of(one, kind=kind, rate=_rate(one.per_second, one.burst), limits=limits)
+        limits = SetLimits(limit=one.limit_slots, rate=rate, changed_at=one.changed_at)
+    has_slots = one.slots is not None or one.waiting > 0 or one.limit_slots is not None
+    kind: Any = kind_of(one.key, is_line=one.is_line, has_slots=has_slots)
+    return ConcurrencyKey.of(one, kind=kind, rate=_rate(one.per_second, one.burst), limits=limits)
 
 
-def _rate(per_second: float | None, burst: int | None) -> GateRate | None:
-    return None if per_second is None or burst is None else GateRate(**in_words(per_second), burst=burst)
+def _rate(per_second: float | None, burst: int | None) -> ConcurrencyKeyRate | None:
+    return None if per_second is None or burst is None else ConcurrencyKeyRate(**in_words(per_second), burst=burst)

@@ -13,11 +13,11 @@ from duly.api.request import read_duration
 from duly.api.response import Response
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.limits.overload import AGE_LIMIT_MAX, AGE_LIMIT_MIN, Overload
-from duly.domain.limits.pause import Hold as Held
+from duly.domain.limits.pause import Pause as Held
 from duly.domain.limits.pause import Scope
 from duly.domain.tenancy.audit import Action
 from duly.moves.admin.overload import limit_age
-from duly.moves.admin.pause import Change, hold, lift
+from duly.moves.admin.pause import Change, pause_scope, resume_scope
 from duly.moves.workers.drain import drain, undrain
 from duly.store.boxes import ready
 from duly.store.connection.database import Database
@@ -31,11 +31,9 @@ from duly.wire.queues import (
     Draining,
     HeldRun,
     HeldRuns,
-    Hold,
-    HoldChange,
-    HoldList,
-    HoldRequest,
-    LiftRequest,
+    Pause,
+    PauseChange,
+    PauseList,
     Queue,
     QueueChange,
     QueueChanged,
@@ -44,6 +42,8 @@ from duly.wire.queues import (
     QueuePause,
     QueueQuery,
     QueueResume,
+    ScopedPause,
+    ScopedResume,
     UnknownHandler,
     Worker,
     WorkerList,
@@ -65,12 +65,12 @@ async def list_queues(call: Call[QueueQuery, None]) -> Response:
     if everyone:
         call.check_operator("The backlog of all tenants is for the operator: use an admin key of the first tenant.")
     pressure = await call.services.gauge.read(call.tenant)
-    standing = (await overloads.standing(call.database)).values()
-    overloaded = [one for one in standing if everyone or one.tenant == call.tenant]
+    remaining = (await overloads.standing(call.database)).values()
+    overloaded = [one for one in remaining if everyone or one.tenant == call.tenant]
     living = [row for row in pressure.living if (_takes_runs(row) if everyone else row.serves(call.tenant))]
     held = [one for one in await pauses.standing(call.database) if everyone or one.scope.tenant in (None, call.tenant)]
     depths = await _depths(call.database) if everyone else pressure.own
-    unknown = await ready.unknown_handlers(call.database) if everyone else []
+    unknown = await ready.unroutable(call.database) if everyone else []
     named = (one.scope.queue for one in held if one.scope.queue is not None)
     names = sorted({*depths, *(queue for row in living for queue in row.queues), *named})
     seen = _Seen(pressure, depths, living, held, overloaded, unknown)
@@ -96,67 +96,71 @@ async def change_queue(call: Call[Nothing, QueueChange]) -> Response:
         else read_duration(call.body.age_limit, "age_limit", AGE_LIMIT_MIN, AGE_LIMIT_MAX)
     )
     await limit_age(call.database, call.name, age_limit, call.identity.shown_name)
-    standing = call.services.gauge.age_limit if age_limit is None else age_limit
-    return Response(200, QueueChanged(name=call.name, age_limit_seconds=standing.total_seconds()))
+    remaining = call.services.gauge.age_limit if age_limit is None else age_limit
+    return Response(200, QueueChanged(name=call.name, age_limit_seconds=remaining.total_seconds()))
 
 
 @routes.add(
     "POST /v1/queues/{name}/pause",
-    responses={200: HoldChange},
+    responses={200: PauseChange},
     refuses=("invalid_option", "conflict"),
-    audits=(Action.HOLD_PLACED,),
+    audits=(Action.PAUSE_CREATED,),
 )
 async def pause_queue(call: Call[Nothing, QueuePause]) -> Response:
     """Pause a queue: nothing new of it starts. Waiting runs are kept, active ones end as usual."""
     scope = _scope_of_queue(call, call.body.everyone)
-    return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=call.identity.shown_name))
+    return _reported(
+        call, await pause_scope(call.database, scope, reason=call.body.reason, paused_by=call.identity.shown_name)
+    )
 
 
 @routes.add(
     "POST /v1/queues/{name}/resume",
-    responses={200: HoldChange},
+    responses={200: PauseChange},
     refuses=("invalid_option",),
-    audits=(Action.HOLD_LIFTED,),
+    audits=(Action.PAUSE_REMOVED,),
 )
 async def resume_queue(call: Call[Nothing, QueueResume]) -> Response:
     """Resume a queue."""
-    return _told(call, await lift(call.database, _scope_of_queue(call, call.body.everyone)))
+    return _reported(call, await resume_scope(call.database, _scope_of_queue(call, call.body.everyone)))
 
 
-@routes.add("GET /v1/holds", responses={200: HoldList})
-async def list_holds(call: Call[Nothing, None]) -> Response:
+@routes.add("GET /v1/pauses", responses={200: PauseList})
+async def list_pauses(call: Call[Nothing, None]) -> Response:
     """List the pauses that touch the caller's runs; for the operator, all."""
-    standing = await pauses.standing(call.database)
-    return Response(200, HoldList(items=_shown(call, standing)))
+    remaining = await pauses.standing(call.database)
+    return Response(200, PauseList(items=_shown(call, remaining)))
 
 
 @routes.add(
     "POST /v1/pause",
     scope="admin",
-    responses={200: HoldChange},
+    responses={200: PauseChange},
     refuses=("invalid_option", "not_found", "conflict"),
-    audits=(Action.HOLD_PLACED,),
+    audits=(Action.PAUSE_CREATED,),
 )
-async def pause(call: Call[Nothing, HoldRequest]) -> Response:
+async def pause(call: Call[Nothing, ScopedPause]) -> Response:
     """Pause a scope, the emergency stop: within a second nothing new of it starts.
 
     Waiting runs are kept, active ones end as usual.
     """
     scope = scope_of(call, call.body)
     await check_tenant(call, scope)
-    return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=call.identity.shown_name))
+    return _reported(
+        call, await pause_scope(call.database, scope, reason=call.body.reason, paused_by=call.identity.shown_name)
+    )
 
 
 @routes.add(
     "POST /v1/resume",
     scope="admin",
-    responses={200: HoldChange},
+    responses={200: PauseChange},
     refuses=("invalid_option",),
-    audits=(Action.HOLD_LIFTED,),
+    audits=(Action.PAUSE_REMOVED,),
 )
-async def resume(call: Call[Nothing, LiftRequest]) -> Response:
+async def resume(call: Call[Nothing, ScopedResume]) -> Response:
     """Resume a scope; what other pauses cover stays paused."""
-    return _told(call, await lift(call.database, scope_of(call, call.body)))
+    return _reported(call, await resume_scope(call.database, scope_of(call, call.body)))
 
 
 worker_routes = Routes("queues", scope="admin", in_session=False, takes_key=False, is_operators=True)
@@ -200,7 +204,7 @@ async def resume_worker(call: Call[Nothing, None]) -> Response:
 async def _draining(call: Call[Nothing, None], *, is_draining: bool) -> Response:
     worker_id = call.id("worker_id")
     held = await store.held_counts(call.database, _HELD_COUNTED_MAX)
-    return Response(200, Draining(worker_id=worker_id, is_draining=is_draining, held=held.get(worker_id, 0)))
+    return Response(200, Draining(worker_id=worker_id, is_draining=is_draining, held_runs=held.get(worker_id, 0)))
 
 
 async def _living(call: Call[Nothing, None], worker_id: UUID) -> None:
@@ -239,24 +243,24 @@ def _queue(name: str, seen: _Seen) -> Queue:
         oldest_age_seconds=max(0.0, age),
         workers=len(serving),
         slots=sum(row.slots_for(pressure.busiest_handler(name)) for row in serving),
-        is_held=bool(touching),
+        is_paused=bool(touching),
         age_limit_seconds=pressure.age_limit_seconds(name),
         is_overloaded=bool(overloaded),
         desired_workers=pressure.desired_workers(name),
-        coming=pressure.coming(name),
-        holds=[_hold(one) for one in touching],
+        upcoming=pressure.upcoming(name),
+        pauses=[_shown_pause(one) for one in touching],
         overloads=[
             QueueOverload(
                 tenant=one.tenant, age_seconds=one.age.total_seconds(), age_limit_seconds=one.age_limit.total_seconds()
             )
             for one in overloaded
         ],
-        unknown_handlers=[UnknownHandler.of(row) for row in seen.unknown if row["queue"] == name],
+        unroutable=[UnknownHandler.of(row) for row in seen.unknown if row["queue"] == name],
     )
 
 
 def _worker(row: WorkerRow, held: int) -> Worker:
-    return Worker.of(row, lease_seconds_left=(row.until - row.read_at).total_seconds(), held=held)
+    return Worker.of(row, lease_seconds_left=(row.until - row.read_at).total_seconds(), held_runs=held)
 
 
 def _scope_of_queue(call: Call[Any, Any], everyone: bool) -> Scope:
@@ -265,17 +269,17 @@ def _scope_of_queue(call: Call[Any, Any], everyone: bool) -> Scope:
     return Scope(None if everyone else call.tenant, call.name)
 
 
-def scope_of(call: Call[Any, Any], asked: Scoped | LimitRequest, detail: str = _OF_ANOTHER) -> Scope:
+def scope_of(call: Call[Any, Any], requested: Scoped | LimitRequest, detail: str = _OF_ANOTHER) -> Scope:
     """Return the scope; an admin of a tenant means that tenant's. Raises InvalidOption, Refusal."""
-    if asked.all and (asked.queue is not None or asked.tenant is not None):
+    if requested.all and (requested.queue is not None or requested.tenant is not None):
         raise InvalidOption("all does not go with queue or tenant; give all, or queue, tenant or both")
-    if not asked.all and asked.queue is None and asked.tenant is None:
+    if not requested.all and requested.queue is None and requested.tenant is None:
         raise InvalidOption("no scope given; give all, queue, tenant, or queue and tenant")
     if call.identity.is_operator:
-        return Scope(asked.tenant, asked.queue)
-    if asked.all or asked.tenant not in (None, call.tenant):
+        return Scope(requested.tenant, requested.queue)
+    if requested.all or requested.tenant not in (None, call.tenant):
         call.check_operator(detail)
-    return Scope(call.tenant, asked.queue)
+    return Scope(call.tenant, requested.queue)
 
 
 async def check_tenant(call: Call[Any, Any], scope: Scope) -> None:
@@ -284,14 +288,14 @@ async def check_tenant(call: Call[Any, Any], scope: Scope) -> None:
         raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
 
 
-def _told(call: Call[Any, Any], change: Change) -> Response:
-    return Response(200, HoldChange(status=change.answer.value, standing=_shown(call, change.standing)))
+def _reported(call: Call[Any, Any], change: Change) -> Response:
+    return Response(200, PauseChange(status=change.answer.value, remaining=_shown(call, change.remaining)))
 
 
-def _shown(call: Call[Any, Any], standing: Sequence[Held]) -> list[Hold]:
-    seen = [one for one in standing if call.identity.is_operator or one.scope.tenant in (None, call.tenant)]
-    return [_hold(one) for one in seen]
+def _shown(call: Call[Any, Any], remaining: Sequence[Held]) -> list[Pause]:
+    seen = [one for one in remaining if call.identity.is_operator or one.scope.tenant in (None, call.tenant)]
+    return [_shown_pause(one) for one in seen]
 
 
-def _hold(one: Held) -> Hold:
-    return Hold.of(one, tenant=one.scope.tenant, queue=one.scope.queue)
+def _shown_pause(one: Held) -> Pause:
+    return Pause.of(one, tenant=one.scope.tenant, queue=one.scope.queue)

@@ -13,7 +13,7 @@ from duly.moves.schedules import recover
 from duly.store.reads import recovery_plan
 from duly.store.reads.recovery_plan import Plan
 from duly.store.tables.recovery import Recovery, Totals
-from duly.wire.recovery import RecoveryApproval, RecoveryItem, RecoveryPlan, RecoveryState, RecoveryTenant, ToldRule
+from duly.wire.recovery import ApprovedRule, RecoveryApproval, RecoveryItem, RecoveryPlan, RecoveryState, RecoveryTenant
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("recovery", scope="admin", in_session=False, takes_key=False, is_operators=True)
@@ -76,7 +76,7 @@ def _shown_plan(plan: Plan) -> RecoveryPlan:
 
 
 def _state(found: Recovery, totals: Totals) -> RecoveryState:
-    rules = [ToldRule.of(rule) for rule in found.rules]
+    rules = [ApprovedRule.of(rule) for rule in found.rules]
     return RecoveryState.of(
-        found, rules=rules, schedules_held=totals.held, schedules_decided=totals.decided, made=totals.made
+        found, rules=rules, schedules_waiting=totals.held, schedules_decided=totals.decided, created=totals.created
     )

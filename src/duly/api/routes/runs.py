@@ -12,7 +12,7 @@ from duly.api.admission import LOGS
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import EVENT_STREAM, Response
-from duly.api.streams.logs import Place, place_of, told
+from duly.api.streams.logs import Place, place_of, reported
 from duly.api.views.runs import (
     decoded,
     find_run,
@@ -31,8 +31,8 @@ from duly.domain.tenancy.audit import Action
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
 from duly.moves.dead import replay
-from duly.moves.run_again import Changes
-from duly.moves.run_again import run_again as make_again
+from duly.moves.rerun import Changes
+from duly.moves.rerun import rerun as make_again
 from duly.store.boxes import runs
 from duly.store.reads import explain, lists, overview
 from duly.wire.explanations import Explanation
@@ -42,9 +42,9 @@ from duly.wire.runs import (
     Cancellation,
     LogPage,
     LogQuery,
+    Rerun,
+    RerunRequest,
     Run,
-    RunAgain,
-    RunAgainRequest,
     RunCancelled,
     RunList,
     RunMoved,
@@ -61,11 +61,11 @@ _LOG_PAGE = 1000  # lines that the store gives at once
 @routes.add("GET /v1/runs", responses={200: RunList}, refuses=("invalid_filter",))
 async def list_runs(call: Call[RunsQuery, None]) -> Response:
     """List runs in every state, the last scheduled first."""
-    asked, of = call.query, f"runs {call.query.workflow or ''} {call.query.filter or ''}"
-    after = paging.position(asked.page_token, of, UUID)
-    of_workflow = None if asked.workflow is None else str(asked.workflow)
-    wanted = parse(asked.filter or "", RUNS).only("workflow", of_workflow)
-    page = await lists.runs(call.database, call.tenant, wanted, asked.page_size, after)
+    requested, of = call.query, f"runs {call.query.workflow or ''} {call.query.filter or ''}"
+    after = paging.position(requested.page_token, of, UUID)
+    of_workflow = None if requested.workflow is None else str(requested.workflow)
+    wanted = parse(requested.filter or "", RUNS).only("workflow", of_workflow)
+    page = await lists.runs(call.database, call.tenant, wanted, requested.page_size, after)
     previews = await overview.payload_previews(call.database, page.rows)
     items = [run_summary(row, previews.get(row["run_id"])) for row in page.rows]
     return paging.page(RunList, items, page.after, of)
@@ -114,7 +114,7 @@ async def read_logs(call: Call[LogQuery, None]) -> Response:
     lines = await runs.read_logs(call.database, run_id, after)
     last = (lines[-1]["attempt"], lines[-1]["number"]) if lines else after
     page = LogPage(
-        items=[told(line) for line in lines],
+        items=[reported(line) for line in lines],
         next_page_token=paging.token(last, of),
         is_final=found["state"] in runs.FINAL and len(lines) < _LOG_PAGE,
     )
@@ -182,32 +182,34 @@ async def replay_run(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST /v1/runs/{run_id}/run-again",
-    responses={202: RunAgain},
+    "POST /v1/runs/{run_id}/rerun",
+    responses={202: Rerun},
     refuses=("invalid_payload", "invalid_option", "invalid_schedule", "conflict", "quota_reached"),
-    audits=(Action.RUN_AGAIN,),
+    audits=(Action.RUN_RERUN,),
 )
-async def run_again(call: Call[Nothing, RunAgainRequest]) -> Response:
-    """Create a new run from an ended one, unchanged or changed: a one-shot that names it in `again_of`.
+async def rerun(call: Call[Nothing, RerunRequest]) -> Response:
+    """Create a new run from an ended one, unchanged or changed: a one-shot that names it in `rerun_of`.
 
     It has the target, payload, retries, limits, tags and callbacks of the ended run, which stays as it is. A payload
     that is no longer stored must be given.
     """
-    run_id, asked = call.id("run_id"), call.body
+    run_id, requested = call.id("run_id"), call.body
     found = await find_run(call.database, call.tenant, run_id)
-    payload = None if asked.payload is None else payloads.encode(asked.payload, f"the payload of {found['handler']}")
-    queue = None if asked.queue is None else check_name(asked.queue, "queue")
-    made = await make_again(
+    payload = (
+        None if requested.payload is None else payloads.encode(requested.payload, f"the payload of {found['handler']}")
+    )
+    queue = None if requested.queue is None else check_name(requested.queue, "queue")
+    created = await make_again(
         call.database,
         run_id,
         key=call.key or str(call.services.rng.uuid()),
         tenant=call.tenant,
-        changes=Changes(payload, queue, asked.priority, asked.at),
+        changes=Changes(payload, queue, requested.priority, requested.at),
         marks=call.run_metadata,
         check=call.services.allowed.admitted,
     )
-    if made.scheduled_at - call.now <= HORIZON:
-        call.wake(made.queue)
+    if created.scheduled_at - call.now <= HORIZON:
+        call.wake(created.queue)
     return Response(
-        202, RunAgain.of(made, job_id=made.run_id, again_of=run_id), {"Location": f"/v1/runs/{made.run_id}"}
+        202, Rerun.of(created, job_id=created.run_id, rerun_of=run_id), {"Location": f"/v1/runs/{created.run_id}"}
     )

@@ -11,9 +11,9 @@ from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.tenancy.audit import Action
 from duly.domain.triggers.schedule.preview import preview_schedule
 from duly.domain.triggers.schedule.timing import calendars_in, read_calendars
-from duly.moves.schedules.calendars import drop_calendar, put_calendar
+from duly.moves.schedules import calendars as moves
 from duly.store.tables import jobs, schedules
-from duly.wire.calendars import Calendar, Calendars, CalendarUser, KeptCalendar
+from duly.wire.calendars import Calendar, Calendars, CalendarUser, SavedCalendar
 from duly.wire.jobs.previews import Preview, PreviewRequest
 from duly.wire.schema.schedule_schema import CalendarFields
 from duly.wire.schema.shapes import Nothing
@@ -41,11 +41,11 @@ async def read_calendar(call: Call[Nothing, None]) -> Response:
 
 @routes.add(
     "PUT /v1/calendars/{name}",
-    responses={200: KeptCalendar},
+    responses={200: SavedCalendar},
     refuses=("invalid_schedule", "invalid_option"),
-    audits=(Action.CALENDAR_KEPT,),
+    audits=(Action.CALENDAR_SAVED,),
 )
-async def keep_calendar(call: Call[Nothing, CalendarFields]) -> Response:
+async def put_calendar(call: Call[Nothing, CalendarFields]) -> Response:
     """Store a calendar, new or changed. The schedules that use it are rearmed."""
     name = call.name
     definition = {"name": name, **call.body}
@@ -53,9 +53,9 @@ async def keep_calendar(call: Call[Nothing, CalendarFields]) -> Response:
         raise InvalidOption(
             f"the path names the calendar {name!r} and the body {definition['name']!r}; use the same name in both"
         )
-    kept = await put_calendar(call.database, definition, call.tenant)
+    kept = await moves.put_calendar(call.database, definition, call.tenant)
     users = await _users(call, name)
-    return Response(200, KeptCalendar(name=name, definition=definition, jobs=users, schedules=kept.schedules))
+    return Response(200, SavedCalendar(name=name, definition=definition, jobs=users, schedules=kept.schedules))
 
 
 @routes.add(
@@ -63,7 +63,7 @@ async def keep_calendar(call: Call[Nothing, CalendarFields]) -> Response:
 )
 async def delete_calendar(call: Call[Nothing, None]) -> Response:
     """Delete a calendar that no job uses."""
-    await drop_calendar(call.database, call.known_name, call.tenant)
+    await moves.drop_calendar(call.database, call.known_name, call.tenant)
     return Response(204)
 
 
@@ -87,10 +87,10 @@ async def preview_trigger(call: Call[Nothing, PreviewRequest]) -> Response:
 
     An invalid schedule is answered too: `valid` is false, and `errors` says why.
     """
-    asked = call.body
-    names = calendars_in(asked.schedule)
+    requested = call.body
+    names = calendars_in(requested.schedule)
     known = read_calendars(await schedules.calendars(call.database, call.tenant, names) if names else {})
-    after = moment_of(call.clock.now()) if asked.after is None else asked.after
-    job_id = None if asked.job_id is None else str(asked.job_id)
+    after = moment_of(call.clock.now()) if requested.after is None else requested.after
+    job_id = None if requested.job_id is None else str(requested.job_id)
     least = await jobs.least_period(call.database, call.tenant)
-    return Response(200, Preview(**preview_schedule(asked.schedule, after, asked.n, job_id, known, least)))
+    return Response(200, Preview(**preview_schedule(requested.schedule, after, requested.n, job_id, known, least)))

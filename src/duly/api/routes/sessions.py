@@ -24,14 +24,14 @@ routes = Routes("sessions", scope="jobs:read", in_session=False)
 @routes.add("GET /v1/sessions", responses={200: SessionList})
 async def list_sessions(call: Call[SessionQuery, None]) -> Response:
     """List the logged-in browsers: of the tenant for an admin, of the calling key for all others."""
-    asked = call.query
+    requested = call.query
     tenant = call.tenant_or(
-        asked.tenant, "Sessions of another tenant are for the operator: use an admin key of the first tenant."
+        requested.tenant, "Sessions of another tenant are for the operator: use an admin key of the first tenant."
     )
     of = f"sessions {tenant}"
-    after = paging.position(asked.page_token, of, tuple[datetime, UUID])
-    found = await browser_sessions.page(call.database, tenant, _own_key(call), after, asked.page_size)
-    last = (found[-1].opened_at, found[-1].session_id) if len(found) == asked.page_size else None
+    after = paging.position(requested.page_token, of, tuple[datetime, UUID])
+    found = await browser_sessions.page(call.database, tenant, _own_key(call), after, requested.page_size)
+    last = (found[-1].opened_at, found[-1].session_id) if len(found) == requested.page_size else None
     items = [Session.of(one, is_current=one.session_id == call.identity.session_id) for one in found]
     return paging.page(SessionList, items, last, of)
 
@@ -71,13 +71,13 @@ def operations(logins: Logins) -> list[Operation]:
         logins.check_origin(call.headers, is_required=False)
         before, user_agent = logins.token_in(call.headers), call.headers.get("user-agent", "")
         identity, token = await logins.open(call.body.key.strip(), call.request_id, call.address, user_agent, before)
-        return _told(logins, identity, token)
+        return _reported(logins, identity, token)
 
     @routes.add(f"GET {_PATH}", responses={200: Who})
     async def read_session(call: Call[Nothing, None]) -> Response:
         """Read the caller, and extend the browser's session."""
         is_session = call.identity.session_id is not None
-        return _told(logins, call.identity, logins.token_in(call.headers) if is_session else None)
+        return _reported(logins, call.identity, logins.token_in(call.headers) if is_session else None)
 
     @routes.add(f"DELETE {_PATH}", scope="jobs:read", responses={204: None}, audits=(Action.SESSION_CLOSED,))
     async def close_session(call: Call[Nothing, None]) -> Response:
@@ -90,7 +90,7 @@ def operations(logins: Logins) -> list[Operation]:
     return routes.operations
 
 
-def _told(logins: Logins, identity: Identity, token: Secret | None) -> Response:
+def _reported(logins: Logins, identity: Identity, token: Secret | None) -> Response:
     who = Who(
         tenant=identity.tenant,
         tenant_name=identity.key.tenant_name,

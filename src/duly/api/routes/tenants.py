@@ -38,10 +38,10 @@ async def list_tenants(call: Call[PageQuery, None]) -> Response:
     refuses=("invalid_option", "name_taken"),
     audits=(Action.TENANT_CREATED,),
 )
-async def make_tenant(call: Call[Nothing, TenantRequest]) -> Response:
+async def create_tenant(call: Call[Nothing, TenantRequest]) -> Response:
     """Create a tenant. Its name is unique and never given again, so a repeat creates no second one."""
-    made = await moves.create_tenant(call.database, call.body.name, _limits(call.body.limits))
-    return Response(201, _shown(made), {"Location": f"/v1/tenants/{made.tenant}"})
+    created = await moves.create_tenant(call.database, call.body.name, _limits(call.body.limits))
+    return Response(201, _shown(created), {"Location": f"/v1/tenants/{created.tenant}"})
 
 
 @routes.add("GET /v1/tenants/{tenant}", responses={200: Tenant})
@@ -55,12 +55,12 @@ async def read_tenant(call: Call[Nothing, None]) -> Response:
 )
 async def change_tenant(call: Call[Nothing, TenantChange]) -> Response:
     """Change a tenant's limits, or suspend it: then it adds nothing and its keys grant nothing; its schedules go on."""
-    tenant, asked = (await _found(call)).tenant, call.body
+    tenant, requested = (await _found(call)).tenant, call.body
     await moves.change_tenant(
         call.database,
         tenant,
-        limits=None if asked.limits is UNSET else _limits(asked.limits),
-        is_suspended=None if asked.state is UNSET else asked.state == "suspended",
+        limits=None if requested.limits is UNSET else _limits(requested.limits),
+        is_suspended=None if requested.state is UNSET else requested.state == "suspended",
     )
     return Response(200, _shown(await _found(call)))
 
@@ -75,9 +75,9 @@ async def _found(call: Call[Any, Any]) -> tenants.Tenant:
     return found
 
 
-def _limits(asked: TenantLimits) -> Limits:
-    least = None if asked.least_period is None else parse_option(asked.least_period, "least_period")
-    return Limits(**{**msgspec.structs.asdict(asked), "least_period": least})
+def _limits(requested: TenantLimits) -> Limits:
+    least = None if requested.least_period is None else parse_option(requested.least_period, "least_period")
+    return Limits(**{**msgspec.structs.asdict(requested), "least_period": least})
 
 
 def _shown_limits(limits: Limits) -> TenantLimits:

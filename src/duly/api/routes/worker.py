@@ -36,7 +36,7 @@ from duly.wire.workers import (
     Checkpoint,
     ClaimedRuns,
     ClaimRequest,
-    Held,
+    HeldLease,
     Lease,
     Leaving,
     Left,
@@ -72,15 +72,15 @@ _RENEWALS = 5  # in the time of a lease
 )
 async def register_worker(call: Call[Nothing, NewWorker]) -> Response:
     """Register a worker. The id is new, and is never used again: a worker whose lease has expired registers again."""
-    asked = call.body
-    lease = read_duration(asked.lease, "lease", LEASE_MIN, LEASE_MAX)
+    requested = call.body
+    lease = read_duration(requested.lease, "lease", LEASE_MIN, LEASE_MAX)
     identity = Identity(
         call.services.rng.uuid(),
-        check_name(asked.name, "name"),
-        payloads.storable(asked.version),
-        _names(asked.queues, "queue"),
-        [check_handler(name) for name in _names(asked.handlers, "handler")],
-        asked.slots,
+        check_name(requested.name, "name"),
+        payloads.storable(requested.version),
+        _names(requested.queues, "queue"),
+        [check_handler(name) for name in _names(requested.handlers, "handler")],
+        requested.slots,
         lease,
     )
     await remote_workers.register(call.database, identity)
@@ -127,7 +127,7 @@ async def renew_lease(call: Call[Nothing, Renewal]) -> Response:
     Call it five times in a lease.
     """
     renewal = await remote_workers.renew(
-        call.database, call.id("worker_id"), _handles(call.body.held), call.body.answered
+        call.database, call.id("worker_id"), _handles(call.body.leases), call.body.answered
     )
     answer = Renewed(
         until_seconds=renewal.lease.total_seconds(),
@@ -149,8 +149,8 @@ async def settle_runs(call: Call[Nothing, Settlement]) -> Response:
 
     An outcome that comes after its lease was lost is fenced: it changes nothing, and is recorded.
     """
-    told = [reported(item) for item in call.body.outcomes]
-    taken = await take_back(call.database, call.id("worker_id"), told, call.services.rng)
+    outcomes = [reported(item) for item in call.body.outcomes]
+    taken = await take_back(call.database, call.id("worker_id"), outcomes, call.services.rng)
     for queue in taken.queues:
         call.wake(queue)
     statuses = [
@@ -159,7 +159,7 @@ async def settle_runs(call: Call[Nothing, Settlement]) -> Response:
             fence=item.handle[1],
             status="settled" if item.handle in taken.settled else "fenced",
         )
-        for item in told
+        for item in outcomes
     ]
     return Response(200, Settled(outcomes=statuses))
 
@@ -209,7 +209,7 @@ async def leave(call: Call[Nothing, Leaving]) -> Response:
 
     Settle started runs first. Runs in `held` still have no outcome: then the lease expires by itself.
     """
-    has_left, returned = await retire.leave(call.database, call.id("worker_id"), _handles(call.body.held))
+    has_left, returned = await retire.leave(call.database, call.id("worker_id"), _handles(call.body.leases))
     return Response(200, Left(left=has_left, returned=_shown_handles(returned)))
 
 
@@ -222,8 +222,10 @@ async def _poll(
     while not hung_up.done():
         ahead = await remote_workers.foresee(call.database, worker_id, call.tenant)
         if ahead == 0:
-            asked = call.body
-            parcels = await lend(call.database, call.open, worker_id, asked.number, asked.limit, call.services.rng)
+            requested = call.body
+            parcels = await lend(
+                call.database, call.open, worker_id, requested.number, requested.limit, call.services.rng
+            )
             if parcels is not None:
                 return parcels
         left = until - call.clock.monotonic()
@@ -252,8 +254,8 @@ def _handles(leases: Iterable[Lease]) -> list[Handle]:
     return [(lease.run_id, lease.fence) for lease in leases]
 
 
-def _shown_handles(handles: Sequence[Handle]) -> list[Held]:
-    return [Held(run_id=run_id, fence=fence) for run_id, fence in handles]
+def _shown_handles(handles: Sequence[Handle]) -> list[HeldLease]:
+    return [HeldLease(run_id=run_id, fence=fence) for run_id, fence in handles]
 
 
 def _lease_over(run_id: UUID, fence: int) -> LeaseOver:

@@ -17,7 +17,7 @@ from duly.domain.jobs.spec import WorkflowSpec
 from duly.domain.runs.payload import read_anyhow
 from duly.domain.targets.target import Allowed
 from duly.domain.tenancy.audit import Action
-from duly.domain.workflows.told import told_nodes
+from duly.domain.workflows.described import described_nodes
 from duly.domain.workflows.workflow import Node as KnownNode
 from duly.domain.workflows.workflow import NodeState, check_workflow
 from duly.domain.workflows.workflow import Workflow as KnownWorkflow
@@ -65,28 +65,33 @@ async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Response:
     are refused, and `errors` list the problems. Each node counts as a submit. One whose first nodes are all of priority
     7 or less urgent, in overloaded queues, is refused: 429, code `shed`.
     """
-    asked = compiled_workflow(call.body, call.services.allowed, call.run_metadata)
+    requested = compiled_workflow(call.body, call.services.allowed, call.run_metadata)
     await call.services.shedding.look()
     call.services.shedding.check_all(
-        call.tenant, [(node.submission.queue, node.submission.priority) for node in asked.nodes if not node.after]
+        call.tenant,
+        [(node.submission.queue, node.submission.priority) for node in requested.nodes if not node.depends_on],
     )
-    if len(asked.nodes) > 1:
-        await call.admit(len(asked.nodes) - 1)
-    made = await moves.submit_workflow(call.database, call.tenant, call.key or str(call.services.rng.uuid()), asked)
-    for queue in {node.submission.queue for node in asked.nodes if not node.after}:
+    if len(requested.nodes) > 1:
+        await call.admit(len(requested.nodes) - 1)
+    created = await moves.submit_workflow(
+        call.database, call.tenant, call.key or str(call.services.rng.uuid()), requested
+    )
+    for queue in {node.submission.queue for node in requested.nodes if not node.depends_on}:
         call.wake(queue)
-    state: Any = made.state
-    body = StartedWorkflow(workflow_id=made.workflow_id, name=asked.name, state=state, nodes=len(asked.nodes))
-    return Response(202, body, {"Location": f"/v1/workflows/{made.workflow_id}"})
+    state: Any = created.state
+    body = StartedWorkflow(
+        workflow_id=created.workflow_id, name=requested.name, state=state, nodes=len(requested.nodes)
+    )
+    return Response(202, body, {"Location": f"/v1/workflows/{created.workflow_id}"})
 
 
 @routes.add("GET /v1/workflows", responses={200: WorkflowList}, refuses=("invalid_filter",))
 async def list_workflows(call: Call[WorkflowsQuery, None]) -> Response:
     """List workflows, the newest first."""
-    asked, of = call.query, f"workflows {call.query.filter or ''}"
-    after = paging.position(asked.page_token, of, UUID)
+    requested, of = call.query, f"workflows {call.query.filter or ''}"
+    after = paging.position(requested.page_token, of, UUID)
     page = await lists.workflows(
-        call.database, call.tenant, parse(asked.filter or "", WORKFLOWS), asked.page_size, after
+        call.database, call.tenant, parse(requested.filter or "", WORKFLOWS), requested.page_size, after
     )
     items = [WorkflowSummary.of(row) for row in page.rows]
     return paging.page(WorkflowList, items, page.after, of)
@@ -96,7 +101,7 @@ async def list_workflows(call: Call[WorkflowsQuery, None]) -> Response:
 async def read_workflow(call: Call[Nothing, None]) -> Response:
     """Read a workflow, with all its nodes: the state of each, its run, and its dependencies."""
     found = await _found(call.database, call.tenant, call.id("workflow_id"))
-    nodes = [_node(node) for node in told_nodes(found["nodes"])]
+    nodes = [_node(node) for node in described_nodes(found["nodes"])]
     return Response(200, Workflow.of(found, nodes=nodes))
 
 
@@ -105,12 +110,12 @@ async def read_node(call: Call[Nothing, None]) -> Response:
     """Read a node of a workflow, with its result."""
     workflow_id, name = call.id("workflow_id"), call.path["node"]
     found = await _found(call.database, call.tenant, workflow_id)
-    told = next((node for node in told_nodes(found["nodes"]) if node["name"] == name), None)
+    reported = next((node for node in described_nodes(found["nodes"]) if node["name"] == name), None)
     kept = await workflows.node_result(call.database, call.tenant, workflow_id, name)
-    if told is None or kept is None:
+    if reported is None or kept is None:
         raise NotFound(f"workflow {workflow_id} has no node {name!r}; GET /v1/workflows/{workflow_id} shows them")
     payload, result = (None if kept[part] is None else read_anyhow(kept[part]) for part in ("payload", "result"))
-    return Response(200, NodeResult.of(_node(told), workflow_id=workflow_id, payload=payload, result=result))
+    return Response(200, NodeResult.of(_node(reported), workflow_id=workflow_id, payload=payload, result=result))
 
 
 @routes.add(
@@ -187,24 +192,24 @@ async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Response:
 )
 async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Response:
     """Add nodes on behalf of a running one, which its run's fence proves. A node that it has added before is left as it is."""
-    workflow_id, asked = call.id("workflow_id"), call.body
-    own = await workflows.node_result(call.database, call.tenant, workflow_id, asked.node)
+    workflow_id, requested = call.id("workflow_id"), call.body
+    own = await workflows.node_result(call.database, call.tenant, workflow_id, requested.node)
     if own is None:
         await _found(call.database, call.tenant, workflow_id)
     if own is None or own["state"] != NodeState.READY:
         raise LeaseOver(
-            f"workflow {workflow_id} has no node {asked.node!r} that is running; only a running node can add nodes"
+            f"workflow {workflow_id} has no node {requested.node!r} that is running; only a running node can add nodes"
         )
-    nodes = AT_ONCE.nodes((), asked.nodes)
+    nodes = AT_ONCE.nodes((), requested.nodes)
     _check_allowed(nodes, call.services.allowed)
-    names = await moves.add_nodes(call.database, call.tenant, own["run_id"], asked.fence, nodes)
+    names = await moves.add_nodes(call.database, call.tenant, own["run_id"], requested.fence, nodes)
     return Response(200, NodesAdded(workflow_id=workflow_id, nodes=names))
 
 
 def compiled_workflow(spec: WorkflowSpec, allowed: Allowed, marks: Mapping[str, Any]) -> KnownWorkflow:
     """Compile the workflow of a request, if everything in it is allowed here. Raises InvalidWorkflow, InvalidOption."""
     known = compile_workflow(spec, **marks)
-    allowed.check_told(known.then)
+    allowed.check_callbacks_allowed(known.callbacks)
     _check_allowed(known.nodes, allowed)
     check_workflow(known)
     return known
@@ -237,5 +242,9 @@ def _status(workflow_id: UUID, state: Any) -> Response:
     return Response(200, WorkflowStatus(workflow_id=workflow_id, state=state))
 
 
-def _node(told: Mapping[str, Any]) -> Node:
-    return Node.of(told, target=TargetSummary(**told["target"]), after=[Edge(**edge) for edge in told["after"]])
+def _node(reported: Mapping[str, Any]) -> Node:
+    return Node.of(
+        reported,
+        target=TargetSummary(**reported["target"]),
+        depends_on=[Edge(**edge) for edge in reported["depends_on"]],
+    )

@@ -50,7 +50,7 @@ REPLAY_MAX = 1_000
 REPLAY_AGE_MAX = timedelta(hours=1)
 _ASK_SECONDS = 2.0  # whether a listener is still admitted
 _SKEW = timedelta(seconds=2)  # rows become visible in another order than they were written
-_BEAT = b": alive\n\n"
+_HEARTBEAT = b": alive\n\n"
 _ELSEWHERE = "0" * 8
 
 
@@ -135,15 +135,15 @@ class EventHub:
         """
         news, place = asyncio.Event(), joined.place
         self._listeners.add(news)
-        beat_at = self._clock.monotonic()
+        heartbeat_at = self._clock.monotonic()
         try:
             yield b"".join([b"retry: 1000\n\n", *joined.first])
             while not self._closed and await is_admitted():
                 await self._look_for(wanted.tenant)
                 text, place = self._text_after(wanted, place)
-                if text or self._clock.monotonic() - beat_at >= HEARTBEAT_SECONDS:
-                    beat_at = self._clock.monotonic()
-                    yield text or _BEAT
+                if text or self._clock.monotonic() - heartbeat_at >= HEARTBEAT_SECONDS:
+                    heartbeat_at = self._clock.monotonic()
+                    yield text or _HEARTBEAT
                 if place == self._count:
                     await self._clock.wait(news, _ASK_SECONDS)
         except DulyError as error:  # the database does not answer: the listener comes back, with its position
@@ -249,8 +249,8 @@ class EventHub:
     def _skip(self, reason: str) -> None:
         """Publish a gap to every listener."""
         for tenant in self._until:
-            told = gap(self._moment(), reason)
-            self._publish([msgspec.structs.replace(told, tenant=tenant)])
+            reported = gap(self._moment(), reason)
+            self._publish([msgspec.structs.replace(reported, tenant=tenant)])
 
     def _wake(self) -> None:
         for news in self._listeners:
@@ -261,8 +261,8 @@ class EventHub:
     def _text_after(self, wanted: Wanted, place: int) -> tuple[bytes, int]:
         """Return what comes after a place, and the place behind it."""
         if place < self._since[wanted.tenant] or self._count - place > len(self._ring):
-            told = gap(self._moment(), "the client reads too slowly, and some events were dropped")
-            return told.lines(self._place(self._count, told.at, self._position)), self._count
+            reported = gap(self._moment(), "the client reads too slowly, and some events were dropped")
+            return reported.lines(self._place(self._count, reported.at, self._position)), self._count
         fresh = islice(self._ring, len(self._ring) - (self._count - place), None)
         found = [(number, kept) for number, kept in enumerate(fresh, place + 1) if self._fits(wanted, kept.event)]
         if found:  # the last of them is the newest

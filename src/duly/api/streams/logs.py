@@ -25,7 +25,7 @@ from duly.wire.runs import LogEnd, LogLine
 HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.1, 1.0
 _PLACE = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
-_BEGIN, _BEAT = b"retry: 1000\n\n", b": alive\n\n"
+_BEGIN, _HEARTBEAT = b"retry: 1000\n\n", b": alive\n\n"
 
 Place = tuple[int, int]
 
@@ -50,21 +50,21 @@ class LogStreams:
 
         `held` is the follower's place among all who follow, and is given back at the end.
         """
-        place, pause, beat_at = after, LOOK_SECONDS_MIN, self._clock.monotonic()
+        place, pause, heartbeat_at = after, LOOK_SECONDS_MIN, self._clock.monotonic()
         try:
             yield _BEGIN
             while not self._closed and await is_admitted():
                 is_over, lines = await _look(open_session, run_id, place)
                 now = self._clock.monotonic()
                 if lines:
-                    place, pause, beat_at = (lines[-1]["attempt"], lines[-1]["number"]), LOOK_SECONDS_MIN, now
+                    place, pause, heartbeat_at = (lines[-1]["attempt"], lines[-1]["number"]), LOOK_SECONDS_MIN, now
                     yield b"".join(map(_line, lines))
                 elif is_over:  # A run is settled after its lines, so there will be no more.
                     yield await _end(open_session, run_id)
                     return
-                elif now - beat_at >= HEARTBEAT_SECONDS:
-                    beat_at = now
-                    yield _BEAT
+                elif now - heartbeat_at >= HEARTBEAT_SECONDS:
+                    heartbeat_at = now
+                    yield _HEARTBEAT
                 await self._clock.sleep(0 if is_over else pause)
                 pause = min(LOOK_SECONDS_MAX, pause * 1.3)
         except DulyError as error:  # the database does not answer: the follower comes back, with its position
@@ -89,7 +89,7 @@ def place_of(last_id: str) -> Place:
     return int(found[1]), int(found[2])
 
 
-def told(line: Mapping[str, Any]) -> LogLine:
+def reported(line: Mapping[str, Any]) -> LogLine:
     """Return a line as responses show it."""
     return LogLine(**{**line, "fields": None if line["fields"] is None else msgspec.json.decode(line["fields"])})
 
@@ -109,4 +109,4 @@ async def _end(open_session: OpenSession, run_id: UUID) -> bytes:
 
 def _line(line: Mapping[str, Any]) -> bytes:
     place = f"{line['attempt']}/{line['number']}".encode()
-    return b"id: %b\nevent: line\ndata: %b\n\n" % (place, msgspec.json.encode(told(line)))
+    return b"id: %b\nevent: line\ndata: %b\n\n" % (place, msgspec.json.encode(reported(line)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from duly.domain.limits.pause import Hold
+from duly.domain.limits.pause import Pause
 from duly.domain.targets.words import what_lets_it_run
 from duly.store.reads.figures import COUNTED_MAX, Buried, Waiting
 from duly.store.tables.workers import WorkerRow
@@ -18,7 +18,7 @@ UNKNOWN_MAX = 10  # handlers that no live worker has
 
 def needing_attention(
     queues: Sequence[QueueDepth],
-    held: Sequence[Hold],
+    held: Sequence[Pause],
     buried: Buried,
     shut: Sequence[Mapping[str, Any]],
     failing: Sequence[Mapping[str, Any]],
@@ -26,7 +26,7 @@ def needing_attention(
 ) -> list[Attention]:
     """List what needs a person, from the facts read; `unknown` are the unroutable runs."""
     found = [
-        *_holds(held),
+        *_pauses(held),
         *_queues(queues),
         *_unknown(unknown),
         *_dead(buried),
@@ -36,20 +36,20 @@ def needing_attention(
     return sorted(found, key=lambda one: one.severity != "bad")
 
 
-def _holds(held: Sequence[Hold]) -> Iterator[Attention]:
+def _pauses(held: Sequence[Pause]) -> Iterator[Attention]:
     for one in held:
         if one.scope.queue is None:
             yield Attention(
-                code="everything_held", severity="bad", text=f"Nothing starts: {one.reason} ({one.held_by})."
+                code="everything_paused", severity="bad", text=f"Nothing starts: {one.reason} ({one.paused_by})."
             )
         else:
-            text = f"Queue {one.scope.queue} is paused: {one.reason} ({one.held_by})."
-            yield Attention(code="queue_held", severity="warning", text=text, id=one.scope.queue)
+            text = f"Queue {one.scope.queue} is paused: {one.reason} ({one.paused_by})."
+            yield Attention(code="queue_paused", severity="warning", text=text, id=one.scope.queue)
 
 
 def _queues(queues: Sequence[QueueDepth]) -> Iterator[Attention]:
     for one in queues:
-        if not one.ready or one.is_held:
+        if not one.ready or one.is_paused:
             continue
         if not one.workers:
             text = f"No worker serves queue {one.name}, and {_runs(one.ready)} there: duly worker --queue {one.name}"
@@ -77,7 +77,7 @@ def _unknown(unknown: Sequence[Waiting]) -> Iterator[Attention]:
     for one in unknown:
         remedy = what_lets_it_run(one.handler, one.queue)
         text = f"No live worker of queue {one.queue} has handler {one.handler}, and {_runs(one.runs)} for it: {remedy}."
-        yield Attention(code="no_handler", severity="bad", text=text, id=one.handler, count=one.runs)
+        yield Attention(code="unroutable", severity="bad", text=text, id=one.handler, count=one.runs)
 
 
 def _runs(count: int) -> str:
@@ -89,7 +89,7 @@ def _dead(buried: Buried) -> Iterator[Attention]:
     if buried.lately:
         lately = f"{min(buried.lately, COUNTED_MAX):,} {'run' if buried.lately == 1 else 'runs'}"
         text = f"{more}{lately} failed within the last hour; last error: {(buried.reason or 'nothing')[:200]}"
-        yield Attention(code="dead_lately", severity="bad", text=text[:1].upper() + text[1:], count=buried.lately)
+        yield Attention(code="dead_recently", severity="bad", text=text[:1].upper() + text[1:], count=buried.lately)
     elif buried.runs:
         some = f"{min(buried.runs, COUNTED_MAX):,} dead {'letter' if buried.runs == 1 else 'letters'}"
         text = f"{more}{some}, none from the last hour: replay or discard them."

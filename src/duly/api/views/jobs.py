@@ -16,7 +16,7 @@ from duly.domain.jobs.spec_of import rules_of, run_rules_of, waits_of
 from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.runs.payload import read_anyhow
 from duly.domain.triggers.moments import utc_text
-from duly.domain.triggers.schedule.options import asked_shape
+from duly.domain.triggers.schedule.options import requested_shape
 from duly.domain.triggers.schedule.preview import fires, fires_left
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.summary import brief, only_run_id, sentence
@@ -56,7 +56,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
     carried = await overview.arguments(database, job_id)
     options, is_live = carried.get("options", NO_OPTIONS), run.state not in runs.FINAL
     return Job(
-        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "after", "run_id")},
+        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "depends_on", "run_id")},
         name=None,
         status=status_of_one_shot(run.state),
         target=target_shape(run.handler, options),
@@ -86,11 +86,11 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         status=found["state"],
         target=target_shape(found["handler"], options),
         payload=read_anyhow(found["payload"] or "{}"),
-        **waits_of(asked_schedule(found)),
+        **waits_of(requested_schedule(found)),
         description=sentence(schedule),
-        next_fires=[] if pending is None else coming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
+        next_fires=[] if pending is None else upcoming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
         **rules_of(options),
-        after=[],
+        depends_on=[],
         version=found["generation"],
         run_id=only_run_id(schedule, found["job_id"], found["pending_at"]),
         last_run=await _last_run(database, found),
@@ -100,21 +100,21 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
 
 def _notes(schedule: Schedule, found: Mapping[str, Any]) -> list[str]:
     """Return how the words of a schedule were parsed, and its warnings."""
-    asked = asked_shape(found["schedule"], found["every_seconds"]).get("trigger")
-    if asked is None:  # It waits for events.
+    requested = requested_shape(found["schedule"], found["every_seconds"]).get("trigger")
+    if requested is None:  # It waits for events.
         return []
-    saved = [f"saved as {brief(schedule.trigger.canonical)}"] if asked.get("type") == "text" else []
+    saved = [f"saved as {brief(schedule.trigger.canonical)}"] if requested.get("type") == "text" else []
     return [*saved, *(warning.message for warning in schedule.warnings_after(found["read_at"]))]
 
 
-def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> list[Fire]:
+def upcoming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> list[Fire]:
     """Show the next fires of a schedule from a moment on."""
     return [Fire(**shape) for shape in fires(schedule, after, n, job_id)]
 
 
-def asked_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
+def requested_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schedule as it was requested; an interval with its anchor, so that it can be put back as it is."""
-    shape = asked_shape(row["schedule"], row["every_seconds"])
+    shape = requested_shape(row["schedule"], row["every_seconds"])
     trigger, anchor = shape.get("trigger"), row["anchor_at"]
     if trigger is None or anchor is None or trigger.get("anchor") is not None or trigger.get("mode") == "fixed_delay":
         return shape
@@ -133,7 +133,7 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
         row,
         status=row["state"],
         target=target_summary(row["handler"], row["options"]),
-        **waits_of(asked_schedule(row)),
+        **waits_of(requested_schedule(row)),
         version=row["generation"],
         description=row.get("description") or _described(row),
         run_id=row.get("run_id"),

@@ -13,7 +13,7 @@ from duly.domain.errors import NotFound
 from duly.domain.jobs.spec_of import run_rules_of, shown_target
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.payload import read_anyhow
-from duly.domain.targets.spec import told_in_short
+from duly.domain.targets.spec import described_in_short
 from duly.domain.targets.target import WORKFLOW
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
@@ -21,12 +21,12 @@ from duly.store.reads import overview
 from duly.store.reads.explain import Explanation as Explained
 from duly.store.tables import workflows
 from duly.store.tenancy import audit
-from duly.wire.explanations import Explanation, Holding, Reason
+from duly.wire.explanations import Blocker, Explanation, Reason
 from duly.wire.jobs.definitions import JobTarget, RunDefinition
 from duly.wire.runs import (
     Attempt,
     CheckpointSize,
-    FollowedJob,
+    Dependency,
     Progress,
     Run,
     RunLease,
@@ -69,7 +69,7 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     is_final = found["state"] in runs.FINAL
     return Run.of(
         found,
-        after=[FollowedJob(job=UUID(job), on=on) for job, on in found["after"]],
+        depends_on=[Dependency(job=UUID(job), on=on) for job, on in found["depends_on"]],
         started_at=_started(found, lease),
         finished_at=_last([row["finished_at"] for row in found["attempts"]]) if is_final else None,
         fire_skew_ms=_skew(found["attempts"]),
@@ -82,7 +82,7 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         started_workflow_id=await _started_workflow(database, found),
         lease=None if lease is None else RunLease(**lease),
         payload_kept=bool(carried.get("is_kept")),
-        again_of=options.metadata.again_of,
+        rerun_of=options.metadata.rerun_of,
         definition=_definition(found["handler"], options, carried.get("generation") or 1),
         submitted_by=await _submitter(database, found),
         missed=_missed(options, found["attempts"]),
@@ -91,9 +91,9 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
 
 def run_summary(row: Mapping[str, Any], payload_preview: str | None = None) -> RunSummary:
     """Return a run as lists show it."""
-    told = _object(row["detail"])
-    stretch = msgspec.convert(told, SkippedStretch) if "count" in told else None
-    return RunSummary.of(row, skipped=stretch, missed=told.get("missed"), payload_preview=payload_preview)
+    reported = _object(row["detail"])
+    stretch = msgspec.convert(reported, SkippedStretch) if "count" in reported else None
+    return RunSummary.of(row, skipped=stretch, missed=reported.get("missed"), payload_preview=payload_preview)
 
 
 def _missed(options: RunOptions, attempts: Sequence[Mapping[str, Any]]) -> int | None:
@@ -139,7 +139,7 @@ def target_shape(handler: str, options: RunOptions) -> JobTarget:
 
 def target_summary(handler: str, options: RunOptions) -> TargetSummary:
     """Show what runs, in short."""
-    return TargetSummary(**told_in_short(handler, options))
+    return TargetSummary(**described_in_short(handler, options))
 
 
 def _definition(handler: str, options: RunOptions, version: int) -> RunDefinition:
@@ -150,8 +150,8 @@ def _definition(handler: str, options: RunOptions, version: int) -> RunDefinitio
 def shown_explanation(found: Explained) -> Explanation:
     """Return an explanation as responses show it."""
     reasons = [Reason.of(one, facts=dict(one.facts)) for one in found.reasons]
-    holding = None if found.holding is None else Holding.of(found.holding)
-    return Explanation.of(found, holding=holding, reasons=reasons)
+    blocker = None if found.blocker is None else Blocker.of(found.blocker)
+    return Explanation.of(found, blocker=blocker, reasons=reasons)
 
 
 def _skew(attempts: Sequence[Mapping[str, Any]]) -> float | None:

@@ -35,7 +35,7 @@ class Options(msgspec.Struct, frozen=True):
 async def measure(bench: Bench, options: Options) -> Result:
     """Start many runs that are due at one instant."""
     async with bench.baseline(options.runs) as baseline, bench.database() as database:
-        async with bench.roles(stamped=True, tell_seconds=0.1) as roles:
+        async with bench.roles(stamped=True, report_seconds=0.1) as roles:
             due_at = await _submit(bench, database, options)
             costs = bench.costs(roles)
             with bench.steps.step("waiting for the instant", due_at.timestamp() - time()) as advance:

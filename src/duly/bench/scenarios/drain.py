@@ -19,7 +19,7 @@ import msgspec
 
 from duly.bench import audit
 from duly.bench.app import NOOP, one_shot
-from duly.bench.bench import TELL_SECONDS, Bench
+from duly.bench.bench import REPORT_SECONDS, Bench
 from duly.bench.report import Result, rate
 from duly.domain.jobs.job import Submission
 from duly.domain.runs.options import options_of
@@ -48,19 +48,19 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 def gated(key: int, queue: str = QUEUE_DEFAULT) -> Submission:
     """Return a run under a concurrency key of one slot."""
-    return one_shot(NOOP, queue=queue, options=options_of(gate=(f"key-{key}", 1)))
+    return one_shot(NOOP, queue=queue, options=options_of(concurrency=(f"key-{key}", 1)))
 
 
 async def drained(bench: Bench, jobs: Sequence[Submission], batch: int, beside: Sequence[Submission] = ()) -> Result:
-    """Submit `jobs` in one transaction and measure until the last is settled; each of `beside` stands there twice."""
+    """Submit `jobs` in one transaction and measure until the last is settled; each of `allow_overlap` stands there twice."""
     number = len(jobs)
     async with bench.baseline(number) as baseline, bench.database() as database:
-        async with bench.roles(tell_seconds=TELL_SECONDS) as roles:
+        async with bench.roles(report_seconds=REPORT_SECONDS) as roles:
             await _stand_beside(bench, database, beside, batch)
             began_at, began = await _submit(bench, database, jobs, batch)
             costs = bench.costs(roles)
             await bench.settled(roles, number, 20 + number / _SLOWEST_PER_SECOND, f"{number:,} runs drained")
-            seconds, spent = roles.told_at - began, costs.spent()
+            seconds, spent = roles.reported_at - began, costs.spent()
         verdict = await audit.of_one_shots(database, number + 2 * len(beside))
         skew, latency = await audit.recorded(database, began_at, datetime.now(UTC))
     return Result(
@@ -82,7 +82,7 @@ async def _stand_beside(bench: Bench, database: Database, jobs: Sequence[Submiss
                     await submit_many(connection, jobs[at : at + batch], key=f"beside-{turn}-{at}")
         while (waiting := await database.fetchval(_WAITING)) < len(jobs):
             advance(waiting)
-            await asyncio.sleep(TELL_SECONDS)
+            await asyncio.sleep(REPORT_SECONDS)
 
 
 async def _submit(bench: Bench, database: Database, jobs: Sequence[Submission], batch: int) -> tuple[datetime, float]:

@@ -45,7 +45,7 @@ async def measure(bench: Bench, options: Options) -> Result:
     """Submit single runs of a tenant, alone and beside another's flood."""
     async with bench.database() as database:
         other = (await create_tenant(database, "other", Limits())).tenant
-        async with bench.roles(stamped=True, tell_seconds=0.1) as roles:
+        async with bench.roles(stamped=True, report_seconds=0.1) as roles:
             with bench.steps.step("alone", options.samples) as advance:
                 alone = await _samples(database, other, options, "alone", advance)
             await roles.until(lambda: roles.settled >= len(alone), _START_SECONDS, "settling what came alone")
@@ -80,15 +80,15 @@ async def _samples(
     while_flooded: bool = False,
 ) -> set[UUID]:
     """Submit one at a time. Returns the runs."""
-    job, made = one_shot(STAMPED), set[UUID]()
+    job, created = one_shot(STAMPED), set[UUID]()
     for number in range(options.samples):
         if while_flooded and not await database.fetchval(_IS_FLOODED, QUEUE_DEFAULT):
             break
-        made.add((await submit(database, job, key=f"{name}/{number}", tenant=tenant)).job_id)
+        created.add((await submit(database, job, key=f"{name}/{number}", tenant=tenant)).job_id)
         await hints.send(database, [QUEUE_DEFAULT])
         await asyncio.sleep(options.pause_ms / 1_000)
         advance(number)
-    return made
+    return created
 
 
 def _skews(stamps: list[Stamp], runs: set[UUID]) -> list[float]:

@@ -59,7 +59,7 @@ async def measure(bench: Bench, options: Options) -> Result:
     async with bench.database() as database:
         other = (await create_tenant(database, "other", Limits())).tenant
         instant = await _fill(bench, database, options)
-        async with bench.roles(stamped=True, tell_seconds=0.2) as roles:
+        async with bench.roles(stamped=True, report_seconds=0.2) as roles:
             span = instant.timestamp() + options.jitter_seconds - time()
             with bench.steps.step("the herd", span) as advance:
                 steady = await _steady(database, other, options, span, advance)
@@ -96,10 +96,10 @@ async def _steady(
     database: Database, tenant: int, options: Options, seconds: float, advance: Callable[[float], None]
 ) -> set[UUID]:
     """Submit one-shots evenly until the herd's span is over. Returns the runs."""
-    job, made, began = one_shot(STAMPED), set[UUID](), monotonic()
+    job, created, began = one_shot(STAMPED), set[UUID](), monotonic()
     while (passed := monotonic() - began) < seconds:
-        made.add((await submit(database, job, key=f"steady/{len(made)}", tenant=tenant)).job_id)
+        created.add((await submit(database, job, key=f"steady/{len(created)}", tenant=tenant)).job_id)
         await hints.send(database, [QUEUE_DEFAULT])
         advance(passed)
-        await asyncio.sleep(max(0.0, len(made) / options.steady_per_second - (monotonic() - began)))
-    return made
+        await asyncio.sleep(max(0.0, len(created) / options.steady_per_second - (monotonic() - began)))
+    return created

@@ -58,19 +58,19 @@ async def measure(bench: Bench, options: Options) -> Result:
         key = await _key(database)
         port = free_port()
         async with running([RoleConfig("api", bench.place.url, "api", port=port)]):
-            made, bare = await _creates(bench, port, key, options)
+            created, bare = await _creates(bench, port, key, options)
             batch_per_second = await _batches(bench, port, key, options.batches)
             await _fill(bench, database, options.jobs)
             read_ms, list_ms = await _reads(bench, database, port, key, options)
         stored = await database.fetchval("select count(*) from duly.ready")
     return Result(
         config=NO_WORKERS,
-        runs_per_second=rate(options.creates, sum(made.turns)),
+        runs_per_second=rate(options.creates, sum(created.turns)),
         baseline_per_second=rate(options.creates, sum(bare.turns)),
         verdict=Verdict(lost=options.creates + options.batches * _LINES - stored),
-        latency_ms=percentiles(made.took),
+        latency_ms=percentiles(created.elapsed),
         more={
-            "baseline_ms": percentiles(bare.took),
+            "baseline_ms": percentiles(bare.elapsed),
             "batch_per_second": batch_per_second,
             "read_ms": read_ms,
             "list_ms": list_ms,
@@ -81,7 +81,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 class _Took(msgspec.Struct):
     """The duration of each request and each turn."""
 
-    took: list[float] = []
+    elapsed: list[float] = []
     turns: list[float] = []
 
 
@@ -91,10 +91,10 @@ async def _creates(bench: Bench, port: int, key: str, options: Options) -> tuple
     connections = await connected(port, options.connections)
     with bench.steps.step("creates", options.creates) as advance:
         for done, turn in enumerate(chunks(options.creates, _TURN)):
-            for took, asked in ((ours, create), (bare, insert)):
+            for elapsed, requested in ((ours, create), (bare, insert)):
                 began = perf_counter()
-                took.took += await ask_all(connections, repeat(asked, turn), 202)
-                took.turns.append(perf_counter() - began)
+                elapsed.elapsed += await ask_all(connections, repeat(requested, turn), 202)
+                elapsed.turns.append(perf_counter() - began)
             advance((done + 1) * _TURN)
     _hang_up(connections)
     return ours, bare
@@ -102,15 +102,15 @@ async def _creates(bench: Bench, port: int, key: str, options: Options) -> tuple
 
 async def _batches(bench: Bench, port: int, key: str, number: int) -> float:
     body = b"\n".join([_JOB] * _LINES)
-    asked = request("POST", "/v1/jobs:batch", key, body, "application/x-ndjson")
+    requested = request("POST", "/v1/jobs:batch", key, body, "application/x-ndjson")
     [connection] = await connected(port, 1)
     with bench.steps.step("batches", number):
         began = perf_counter()
         for _ in range(number):
-            await connection.ask(asked, 200)
-        took = perf_counter() - began
+            await connection.ask(requested, 200)
+        elapsed = perf_counter() - began
     connection.close()
-    return rate(number * _LINES, took)
+    return rate(number * _LINES, elapsed)
 
 
 async def _fill(bench: Bench, database: Database, number: int) -> None:
@@ -147,5 +147,5 @@ def _hang_up(connections: Sequence[Connection]) -> None:
 
 
 async def _key(database: Database) -> str:
-    made = await create_key(database, Rng(), tenant=1, name="bench", scopes=[Scope.ADMIN])
-    return made.text.reveal()
+    created = await create_key(database, Rng(), tenant=1, name="bench", scopes=[Scope.ADMIN])
+    return created.text.reveal()

@@ -87,7 +87,9 @@ select run_id, run_id, at, at, 1, case when number % $2 = 0 then 2 else 1 end, 5
           from (select number, clock_timestamp() - interval '1 second' * number as at
                   from generate_series(1, $1::integer) as number) as moments) as made
 """
-_PARTITIONS = "select duly.make_partitions((clock_timestamp() at time zone 'UTC')::date - $1::integer, $1::integer + 2)"
+_PARTITIONS = (
+    "select duly.create_partitions((clock_timestamp() at time zone 'UTC')::date - $1::integer, $1::integer + 2)"
+)
 _BASELINE = "select * from duly.jobs where job_id < $1 order by job_id desc limit 50"
 
 JOB_FILTERS = (

@@ -68,17 +68,17 @@ async def measure(bench: Bench, options: Options) -> Result:
             began = monotonic()
             with bench.steps.step(f"{options.seconds} s of catching up", options.seconds) as advance:
                 submitted = await _new_work(database, options, began, advance)
-            took = monotonic() - began
+            elapsed = monotonic() - began
             after = await database.fetchval(_RAN, NOOP, until)
             await wait_for(database, _SETTLE_SECONDS, _IS_DONE, STAMPED)  # The lane goes on.
         stamps = await bench.stamps_by_database()
         broken = await history.verify(database)
     return Result(
-        runs_per_second=rate(after - before, took),
+        runs_per_second=rate(after - before, elapsed),
         baseline_per_second=FLEET_RATE,
         verdict=audit.of_stamps(submitted + len(broken), stamps),
         skew_ms=percentiles(stamp.skew for stamp in stamps),
-        more={"new_per_second": rate(submitted, took), "fire_once": once},
+        more={"new_per_second": rate(submitted, elapsed), "fire_once": once},
     )
 
 
@@ -89,9 +89,9 @@ async def _fire_once(bench: Bench, options: Options) -> Once:
         async with bench.roles() as roles:
             with bench.steps.step("fire_once"):
                 await roles.until(lambda: roles.settled >= options.schedules, _START_SECONDS, "firing once")
-            took = monotonic() - began
+            elapsed = monotonic() - began
             await asyncio.sleep(2)  # Whatever comes too much comes at once.
-        return Once(await database.fetchval(_RAN, NOOP, until), await database.fetchval(_SKIPPED), round(took, 2))
+        return Once(await database.fetchval(_RAN, NOOP, until), await database.fetchval(_SKIPPED), round(elapsed, 2))
 
 
 async def _fill(database: Database, options: Options, policy: str) -> datetime:

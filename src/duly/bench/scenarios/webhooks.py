@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 
 from duly.bench import audit
-from duly.bench.bench import TELL_SECONDS, Bench, chunks, wait_for
+from duly.bench.bench import REPORT_SECONDS, Bench, chunks, wait_for
 from duly.bench.processes import cpu_seconds, family
 from duly.bench.report import Percentiles, Result, rate, share
 from duly.bench.role_process import RoleConfig
@@ -100,15 +100,15 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 def _configs(url: str, slots: int, ports: tuple[int, ...]) -> list[RoleConfig]:
     """Describe a worker that sends, and the maintenance of its destinations, which releases waiting runs."""
-    scheduler, worker = configs(url, workers=1, slots=slots, tell_seconds=TELL_SECONDS)
+    scheduler, worker = configs(url, workers=1, slots=slots, report_seconds=REPORT_SECONDS)
     return [scheduler, msgspec.structs.replace(worker, sink_ports=ports)]
 
 
-async def _widen(database: Database, urls: Sequence[str], places: int) -> None:
+async def _widen(database: Database, urls: Sequence[str], slots: int) -> None:
     """Let receivers take as much as the worker can send: what is measured is the worker, not their limit."""
     for url in urls:
-        made = await kept_destinations.make(database, Rng().uuid(), TENANT_DEFAULT, origin_of(url))
-        await destinations.limit(database, TENANT_DEFAULT, made, places=places, rate=None)
+        created = await kept_destinations.make(database, Rng().uuid(), TENANT_DEFAULT, origin_of(url))
+        await destinations.limit(database, TENANT_DEFAULT, created, slots=slots, rate=None)
 
 
 async def _per_core(options: Options, send: Callable[[], Awaitable[None]]) -> float:
@@ -125,12 +125,14 @@ async def _per_core(options: Options, send: Callable[[], Awaitable[None]]) -> fl
 
 async def _bare(url: str, options: Options) -> float:
     run = _a_run(url)
-    asked = build_request(run, Webhook(url), [bytes(32)], 0, {})
+    requested = build_request(run, Webhook(url), [bytes(32)], 0, {})
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
 
         async def send() -> None:
-            async with session.request(asked.method, url, data=asked.body, headers=asked.headers) as response:
+            async with session.request(
+                requested.method, url, data=requested.body, headers=requested.headers
+            ) as response:
                 await response.read()
 
         return await _per_core(options, send)

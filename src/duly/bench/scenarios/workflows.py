@@ -18,7 +18,7 @@ import msgspec
 from duly.bench import audit
 from duly.bench.app import NOOP, one_shot
 from duly.bench.baseline import Baseline
-from duly.bench.bench import TELL_SECONDS, Bench
+from duly.bench.bench import REPORT_SECONDS, Bench
 from duly.bench.report import Result, percentiles, rate
 from duly.domain.runs.run import QUEUE_DEFAULT, TENANT_DEFAULT
 from duly.domain.workflows.workflow import Edge, Node, Workflow
@@ -55,12 +55,12 @@ async def measure(bench: Bench, options: Options) -> Result:
         await baseline.run()
     edges = await _chains(bench, options)
     async with bench.database() as database:
-        async with bench.roles(tell_seconds=TELL_SECONDS) as roles:
+        async with bench.roles(report_seconds=REPORT_SECONDS) as roles:
             submit_seconds, began = await _submit(bench, database, options)
             await hints.send(database, [QUEUE_DEFAULT])
             costs = bench.costs(roles)
             await bench.settled(roles, nodes, 20 + nodes / _SLOWEST_PER_SECOND, f"{nodes:,} nodes run")
-            seconds, spent = roles.told_at - began, costs.spent()
+            seconds, spent = roles.reported_at - began, costs.spent()
         verdict = await audit.of_one_shots(database, nodes)
         unended: int = await database.fetchval(_UNENDED)
     return Result(
@@ -82,7 +82,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 async def _chains(bench: Bench, options: Options) -> list[float]:
     """Run chains one at a time. Returns the seconds from the end of each node to the start of the next."""
     chain = Workflow("chain", tuple(_node(number, [number - 1] if number else []) for number in range(_CHAIN)))
-    async with bench.database() as database, bench.roles(tell_seconds=TELL_SECONDS) as roles:
+    async with bench.database() as database, bench.roles(report_seconds=REPORT_SECONDS) as roles:
         with bench.steps.step(f"{options.chains:,} chains", options.chains) as advance:
             for number in range(options.chains):
                 await submit_workflow(database, TENANT_DEFAULT, f"chain-{number}", chain)
@@ -108,5 +108,5 @@ async def _submit(bench: Bench, database: Database, options: Options) -> tuple[f
     return ended - began, ended
 
 
-def _node(number: int, after: list[int]) -> Node:
-    return Node(f"n{number}", one_shot(NOOP), tuple(Edge(f"n{parent}") for parent in after))
+def _node(number: int, depends_on: list[int]) -> Node:
+    return Node(f"n{number}", one_shot(NOOP), tuple(Edge(f"n{parent}") for parent in depends_on))

@@ -29,10 +29,10 @@ COLUMNS: Columns = {
     "state": "state",
     "until": "wait_until",
     "in flight": "in_flight",
-    "places": "places",
+    "slots": "slots",
     "rate/s": "rate_per_second",
-    "parked": "parked",
-    "retries": lambda one: f"{one.retries_total} sent, {one.turned_away_total} kept back",
+    "waiting_runs": "waiting_runs",
+    "retries": lambda one: f"{one.retries_total} sent, {one.rejected_total} kept back",
     "failed": lambda one: f"{one.failing_total} of {one.failing_total + one.healthy_total}",
 }
 FAILURES = {
@@ -90,7 +90,7 @@ async def make(client: AsyncClient, address: str, as_json: bool) -> None:
 
 @destinations.command("limit")
 @which
-@click.option("--places", type=int, help="Maximum number of concurrent requests.")
+@click.option("--slots", type=int, help="Maximum number of concurrent requests.")
 @click.option(
     "--rate",
     type=OrNone(click.FLOAT),
@@ -103,7 +103,7 @@ async def make(client: AsyncClient, address: str, as_json: bool) -> None:
 async def limit(
     client: AsyncClient,
     which: str,
-    places: int | None,
+    slots: int | None,
     rate: float | UnsetType | None,
     retries: float | None,
     as_json: bool,
@@ -111,7 +111,7 @@ async def limit(
     """Limit the requests to a destination, of all workers together."""
     changed = await client.destinations.limit(
         (await _found(client, which)).destination_id,
-        places=UNSET if places is None else places,
+        slots=UNSET if slots is None else slots,
         rate_per_second=rate,
         retry_share=UNSET if retries is None else retries,
     )
@@ -143,8 +143,8 @@ async def open_(client: AsyncClient, which: str, span: str, as_json: bool) -> No
 async def rotate(client: AsyncClient, which: str, as_json: bool) -> None:
     """Give a destination a new signing secret, and show it. The one before stays valid for 24 hours."""
     found = await _found(client, which)
-    made = await client.destinations.rotate(found.destination_id)
-    answer(as_json, {"origin": found.origin, "secret": made.secret}, made.secret)
+    created = await client.destinations.rotate(found.destination_id)
+    answer(as_json, {"origin": found.origin, "secret": created.secret}, created.secret)
     if not as_json:
         say(f"requests to {found.origin} are signed with it and, for 24 hours, with the one before", err=True)
 

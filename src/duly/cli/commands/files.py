@@ -24,8 +24,8 @@ COLUMNS = {
 }
 
 
-def _text(told: msgspec.Struct) -> str:
-    return difference_text(msgspec.convert(msgspec.to_builtins(told), Difference))
+def _text(reported: msgspec.Struct) -> str:
+    return difference_text(msgspec.convert(msgspec.to_builtins(reported), Difference))
 
 
 JOB_COLUMNS: Columns = {

@@ -66,13 +66,13 @@ async def create(
     wanted = msgspec.convert(sorted(read_scopes(scopes)), list[WireScope])
     owners = await _owners(client, tenant)  # before: the text is shown once
     owner = None if tenant is None else next(iter(owners))
-    made = await client.keys.create(name, wanted, tenant=owner, expires_after=expires_after, rate=rate)
-    whose = owners.get(made.tenant, str(made.tenant))
-    kept = {field: getattr(made, field) for field in ("key_id", "tenant", "name", "scopes", "expires_at")}
-    answer(as_json, {"key": made.key, **kept, "tenant_name": whose, "rate": rate, "state": "active"}, made.key)
+    created = await client.keys.create(name, wanted, tenant=owner, expires_after=expires_after, rate=rate)
+    whose = owners.get(created.tenant, str(created.tenant))
+    kept = {field: getattr(created, field) for field in ("key_id", "tenant", "name", "scopes", "expires_at")}
+    answer(as_json, {"key": created.key, **kept, "tenant_name": whose, "rate": rate, "state": "active"}, created.key)
     if not as_json:
-        until = "" if made.expires_at is None else f", until {moment(made.expires_at)}"
-        whom = f"key {made.key_id} of tenant {whose}, for {', '.join(wanted)}{until}"
+        until = "" if created.expires_at is None else f", until {moment(created.expires_at)}"
+        whom = f"key {created.key_id} of tenant {whose}, for {', '.join(wanted)}{until}"
         say(f"{whom}; its text is shown this once and kept nowhere", err=True)
 
 

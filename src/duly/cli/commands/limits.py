@@ -10,13 +10,13 @@ from duly.cli.commands.pause import Asked, scope_options
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import Row, answer
 from duly.client.asynchronous.client import AsyncClient
-from duly.domain.limits.limit import PLACES_MAX
+from duly.domain.limits.limit import SLOTS_MAX
 from duly.domain.limits.pause import Scope
 from duly.wire.limits import Limit
 
 COLUMNS = {
     "of": lambda row: row["of"],
-    "places": lambda row: row["places"],
+    "slots": lambda row: row["slots"],
     "running": lambda row: row["running"],
     "set by": lambda row: row["set_by"],
     "set at": lambda row: row["set_at"],
@@ -36,25 +36,25 @@ async def list_limits(client: AsyncClient) -> list[Row]:
 
 
 @limits.command("set")
-@click.argument("places", type=click.IntRange(1, PLACES_MAX))
+@click.argument("slots", type=click.IntRange(1, SLOTS_MAX))
 @scope_options
 @with_client()
-async def set_limit(client: AsyncClient, places: int, asked: Asked, as_json: bool) -> None:
+async def set_limit(client: AsyncClient, slots: int, requested: Asked, as_json: bool) -> None:
     """Let at most PLACES runs run at once, from the next claim on. Active runs go on."""
-    scope = await asked.at(client)
-    made = await client.limits.put(places, everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
-    words = f"{scope}: at most {places} at once, from the next claim on; {made.running} are under way"
-    answer(as_json, _row(made), words)
+    scope = await requested.at(client)
+    created = await client.limits.put(slots, everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
+    words = f"{scope}: at most {slots} at once, from the next claim on; {created.running} are under way"
+    answer(as_json, _row(created), words)
 
 
 @limits.command("remove")
 @scope_options
 @with_client()
-async def remove(client: AsyncClient, asked: Asked, as_json: bool) -> None:
+async def remove(client: AsyncClient, requested: Asked, as_json: bool) -> None:
     """Remove the limit that was set with the same flags."""
-    scope = await asked.at(client)
+    scope = await requested.at(client)
     await client.limits.remove(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
-    document = {"of": str(scope), "tenant": scope.tenant, "queue": scope.queue, "places": None}
+    document = {"of": str(scope), "tenant": scope.tenant, "queue": scope.queue, "slots": None}
     answer(as_json, document, f"{scope}: no limit of its own any more")
 
 

@@ -14,11 +14,11 @@ import msgspec
 from duly.cli.client import with_client
 from duly.cli.flags.names import tenant_named
 from duly.cli.render.output import answer
-from duly.cli.render.queue import resume_line, told
+from duly.cli.render.queue import reported, resume_line
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.jobs.job import check_name
 from duly.domain.limits.pause import Scope
-from duly.wire.queues import Hold, HoldChange
+from duly.wire.queues import Pause, PauseChange
 
 REASON = "paused on request"
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
@@ -47,7 +47,7 @@ def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*, everything: bool, queue: str | None, tenant: str | None, **given: Any) -> Any:
         if everything == (queue is not None or tenant is not None):
             raise click.UsageError("no scope given: use --all, --queue NAME, --tenant TENANT, or both of these")
-        return function(asked=Asked(tenant, queue), **given)
+        return function(requested=Asked(tenant, queue), **given)
 
     tenant = click.option("--tenant", metavar="TENANT", help="One tenant, by its name or number.")
     queue = click.option("--queue", metavar="NAME", help="One queue; with --tenant, that tenant's share of it.")
@@ -58,39 +58,39 @@ def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @scope_options
 @reason_option
 @with_client()
-async def pause(client: AsyncClient, asked: Asked, reason: str, as_json: bool) -> None:
+async def pause(client: AsyncClient, requested: Asked, reason: str, as_json: bool) -> None:
     """Pause everything, a queue or a tenant: within a second nothing new starts.
 
     Waiting runs are kept, and active ones may end. Schedules go on: due runs wait with the rest.
     """
-    await pause_scope(client, asked, reason, as_json=as_json)
+    await pause_scope(client, requested, reason, as_json=as_json)
 
 
 @click.command
 @scope_options
 @with_client()
-async def resume(client: AsyncClient, asked: Asked, as_json: bool) -> None:
+async def resume(client: AsyncClient, requested: Asked, as_json: bool) -> None:
     """Remove the pause that was made with the same flags; waiting runs go on."""
-    await resume_scope(client, asked, as_json=as_json)
+    await resume_scope(client, requested, as_json=as_json)
 
 
-async def pause_scope(client: AsyncClient, asked: Asked, reason: str, *, as_json: bool) -> None:
+async def pause_scope(client: AsyncClient, requested: Asked, reason: str, *, as_json: bool) -> None:
     """Pause a scope, and print it."""
-    scope = await asked.at(client)
-    done = await client.holds.pause(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant, reason=reason)
+    scope = await requested.at(client)
+    done = await client.pauses.pause(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant, reason=reason)
     _tell(scope, done, as_json)
 
 
-async def resume_scope(client: AsyncClient, asked: Asked, *, as_json: bool) -> None:
+async def resume_scope(client: AsyncClient, requested: Asked, *, as_json: bool) -> None:
     """Resume a scope, and print it."""
-    scope = await asked.at(client)
-    done = await client.holds.resume(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
+    scope = await requested.at(client)
+    done = await client.pauses.resume(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
     _tell(scope, done, as_json)
 
 
-def _tell(scope: Scope, done: HoldChange, as_json: bool) -> None:
-    document = {"scope": scope, "answer": done.status, "paused": done.standing}
-    answer(as_json, document, _sentence(scope, done.status), *_others(scope, done.standing))
+def _tell(scope: Scope, done: PauseChange, as_json: bool) -> None:
+    document = {"scope": scope, "answer": done.status, "paused": done.remaining}
+    answer(as_json, document, _sentence(scope, done.status), *_others(scope, done.remaining))
 
 
 def _sentence(scope: Scope, answer: str) -> str:
@@ -109,6 +109,6 @@ def _as_tenant() -> str:
     return "" if tenant is None else f" --as-tenant {shlex.quote(tenant)}"
 
 
-def _others(scope: Scope, standing: Sequence[Hold]) -> list[str]:
+def _others(scope: Scope, remaining: Sequence[Pause]) -> list[str]:
     """Return the other pauses that cover all of a scope, or some of it."""
-    return [f"  also paused: {told(hold)}" for hold in standing if Scope(hold.tenant, hold.queue) != scope]
+    return [f"  also paused: {reported(pause)}" for pause in remaining if Scope(pause.tenant, pause.queue) != scope]

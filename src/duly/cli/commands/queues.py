@@ -25,7 +25,7 @@ COLUMNS: Columns = {
     "workers": "workers",
     "slots": "slots",
     "desired": "desired_workers",
-    "coming": lambda queue: busiest_minute(queue.coming),
+    "upcoming": lambda queue: busiest_minute(queue.upcoming),
     "state": queue_state,
     "needs attention": lambda queue: "; ".join(attention(queue)),
 }

@@ -27,8 +27,8 @@ COLUMNS: Columns = {
     "missed": "missed",
     "policy": lambda one: one.policy if one.choice is None else f"{_WORDS[one.choice]} (chosen)",
     "makes": "runs",
-    "made": "made",
-    "state": lambda one: "held" if one.is_held else "under way",
+    "created": "created",
+    "state": lambda one: "held" if one.is_waiting else "under way",
 }
 
 
@@ -157,9 +157,9 @@ def _headline(found: RecoveryState, *, is_empty: bool) -> str:
     by = f" by {found.decided_by}" if found.decided_by else ""
     words = {
         "open": f"open since {moment(found.opened_at)}{since}; {'nothing was missed' if is_empty else 'it waits for approval'}",
-        "approved": f"approved{by}; {some(found.made, 'run')} made, {some(found.schedules_held, 'schedule')} waiting",
-        "dismissing": f"being dismissed{by}; {some(found.schedules_held, 'schedule')} to go",
-        "done": f"done; {some(found.made, 'run')} made",
-        "dismissed": f"dismissed{by}; {some(found.made, 'run')} made before",
+        "approved": f"approved{by}; {some(found.created, 'run')} made, {some(found.schedules_waiting, 'schedule')} waiting",
+        "dismissing": f"being dismissed{by}; {some(found.schedules_waiting, 'schedule')} to go",
+        "done": f"done; {some(found.created, 'run')} made",
+        "dismissed": f"dismissed{by}; {some(found.created, 'run')} made before",
     }
     return f"recovery {found.recovery_id} is {words[found.state]}"

@@ -40,7 +40,7 @@ output_option = click.option(
 @schedule_flags
 @click.option("--name", help="The schedule's name.")
 @click.option(
-    "--after",
+    "--depends-on",
     multiple=True,
     metavar="JOB[:ON]",
     help="Run after this one-shot has succeeded; add :failure or :always for other ends; repeatable.",

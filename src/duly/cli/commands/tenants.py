@@ -96,8 +96,8 @@ async def list_tenants(client: AsyncClient) -> list[Row]:
 @with_client()
 async def create(client: AsyncClient, name: str, as_json: bool, **limits: Any) -> None:
     """Create a tenant. Its name is never given again."""
-    made = await client.tenants.create(name, limits=_limits(TenantLimits(), **limits))
-    answer(as_json, _row(made), f"tenant {made.name} created, number {made.tenant}")
+    created = await client.tenants.create(name, limits=_limits(TenantLimits(), **limits))
+    answer(as_json, _row(created), f"tenant {created.name} created, number {created.tenant}")
 
 
 @tenants.command("suspend")

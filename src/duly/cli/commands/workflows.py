@@ -59,7 +59,7 @@ COLUMNS: Columns = {
     "state": "state",
     "nodes": "nodes",
     "submitted": "submitted_at",
-    "took": lambda one: one.ended_at - one.submitted_at if one.ended_at else None,
+    "elapsed": lambda one: one.ended_at - one.submitted_at if one.ended_at else None,
     "tags": "tags",
     "note": "reason",
 }
@@ -69,7 +69,7 @@ NODE_COLUMNS: Columns = {
     "runs": lambda row: row["target"]["url"] or row["target"]["handler"],
     "queue": lambda row: row["queue"],
     "attempt": lambda row: row["attempt"],
-    "took": lambda row: row["ended_at"] - row["released_at"] if row["ended_at"] and row["released_at"] else None,
+    "elapsed": lambda row: row["ended_at"] - row["released_at"] if row["ended_at"] and row["released_at"] else None,
     "run": lambda row: row["run_id"],
     "note": lambda row: row["note"],
 }
@@ -148,10 +148,10 @@ def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, 
     workflow = read_workflow(document.value, document.places, name, check)
 
     async def submit(client: AsyncClient) -> int:
-        made = await client.workflows.create(non_defaults(workflow_spec_of(workflow)), key=chosen_key)
+        created = await client.workflows.create(non_defaults(workflow_spec_of(workflow)), key=chosen_key)
         if not as_json:
-            say(f"workflow {made.workflow_id} {workflow.name!r} of {some(len(workflow.nodes), 'node')}")
-        found = await (_ended if wait else read_workflow_row)(client, made.workflow_id)
+            say(f"workflow {created.workflow_id} {workflow.name!r} of {some(len(workflow.nodes), 'node')}")
+        found = await (_ended if wait else read_workflow_row)(client, created.workflow_id)
         if as_json:
             print_json(found)
         elif wait:
@@ -194,8 +194,8 @@ async def resume(client: AsyncClient, workflow_ids: tuple[UUID, ...], as_json: b
 async def replay(client: AsyncClient, workflow_id: UUID, node: str, dry_run: bool, as_json: bool) -> None:
     """Replay NODE of WORKFLOW and its descendants. The other nodes keep their results."""
     done = await client.workflows.replay(workflow_id, node, dry_run=dry_run)
-    told = {"nodes": done.nodes, "remade": done.remade, "kept": done.kept}
-    answer(as_json, {"workflow_id": workflow_id, **told, "dry_run": dry_run}, *_replayed(done, dry_run=dry_run))
+    reported = {"nodes": done.nodes, "recreated": done.recreated, "kept": done.kept}
+    answer(as_json, {"workflow_id": workflow_id, **reported, "dry_run": dry_run}, *_replayed(done, dry_run=dry_run))
 
 
 def _replayed(done: WorkflowReplayed, *, dry_run: bool) -> Iterator[str]:
@@ -203,8 +203,8 @@ def _replayed(done: WorkflowReplayed, *, dry_run: bool) -> Iterator[str]:
     said = some(count, "node would run", "nodes would run") if dry_run else some(count, "node runs", "nodes run")
     yield f"workflow {done.workflow_id}: {said} again: {', '.join(done.nodes[:20])}"
     if dry_run:
-        remade = f", {some(len(done.remade), 'item')} would be made anew" if done.remade else ""
-        yield f"{some(done.kept, 'node')} would keep what came of it{remade}; nothing was changed"
+        recreated = f", {some(len(done.recreated), 'item')} would be made anew" if done.recreated else ""
+        yield f"{some(done.kept, 'node')} would keep what came of it{recreated}; nothing was changed"
 
 
 async def _each(workflow_ids: Sequence[UUID], move: Callable[[UUID], Awaitable[WorkflowStatus]], as_json: bool) -> None:

@@ -94,8 +94,8 @@ async def change_many(verb: Verb, many: Many, *, as_json: bool = False) -> int:
         many = msgspec.structs.replace(many, limit=counted.matched)
     done, is_cut = await _walk(verb, many, dry_run=many.dry_run)
     if as_json:
-        told = {"matched": done.matched, verb.count: done.changed, "dry_run": many.dry_run, "sample": done.sample}
-        print_json({**told, "refused": [{"id": one.id, "why": one.why} for one in done.refused], "more": is_cut})
+        reported = {"matched": done.matched, verb.count: done.changed, "dry_run": many.dry_run, "sample": done.sample}
+        print_json({**reported, "refused": [{"id": one.id, "why": one.reason} for one in done.refused], "more": is_cut})
     else:
         _tell(verb, done, dry_run=many.dry_run, is_cut=is_cut)
     return REFUSED if done.refused else 0
@@ -149,4 +149,4 @@ def _tell(verb: Verb, done: ManyDone, *, dry_run: bool, is_cut: bool) -> None:
         return
     say(f"{some(done.changed, verb.noun)} {verb.done}{rest}")
     for refused in done.refused:
-        say(f"{verb.noun} {refused.id} was left as it is: {refused.why}", err=True)
+        say(f"{verb.noun} {refused.id} was left as it is: {refused.reason}", err=True)

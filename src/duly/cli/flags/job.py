@@ -37,9 +37,9 @@ job_flags = together(
     click.option("--max-age", metavar="DURATION", help="No attempt starts later after the first was due."),
     click.option(
         "--on-error",
-        metavar="WHAT=THEN",
+        metavar="WHAT=ACTION",
         multiple=True,
-        help="ValueError=bury, 5xx=snooze:PT5M, exit:75=retry; repeatable, the first that fits decides.",
+        help="ValueError=dead, 5xx=snooze:PT5M, exit:75=retry; repeatable, the first that fits decides.",
     ),
     click.option("--expires-at", metavar="MOMENT", help="One-shots: expires if not started by then."),
     click.option(
@@ -51,8 +51,8 @@ job_flags = together(
     click.option("--rate", metavar="KEY=N/PER", help="At most N runs of KEY start in each PER, as mail=10/PT1S."),
     click.option("--burst", type=int, help="With --rate: starts allowed at once after an idle period; default: 1."),
     click.option("--tag", "tags", multiple=True, help="Tag to filter by; repeatable."),
-    click.option("--on-done", metavar="URL|JOB", help="Completion callback on any end."),
-    click.option("--on-dead", metavar="URL|JOB", help="Completion callback when it becomes a dead letter."),
+    click.option("--on-end", metavar="URL|JOB", help="Completion callback on any end."),
+    click.option("--on-failure", metavar="URL|JOB", help="Completion callback when it becomes a dead letter."),
 )
 # The fields of a retry policy, by flag.
 _RETRY = {
@@ -89,8 +89,8 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
     "timeout": read_duration,
     "expires_after": read_duration,
     "expires_at": lambda text: read_moment(text, "expires-at"),
-    "on_done": _callback,
-    "on_dead": _callback,
+    "on_end": _callback,
+    "on_failure": _callback,
 }
 
 
@@ -118,14 +118,14 @@ def _read(flag: str, value: Any) -> Any:
 
 
 def _rule(text: str) -> RetryRule:
-    what, mark, then = text.partition("=")
+    what, mark, action = text.partition("=")
     if not mark or not what:
         raise click.UsageError(
-            f"--on-error reads WHAT=THEN, such as ValueError=bury or 5xx=snooze:PT5M; {text!r} does not"
+            f"--on-error reads WHAT=ACTION, such as ValueError=dead or 5xx=snooze:PT5M; {text!r} does not"
         )
-    verb, _, delay = then.partition(":")
+    verb, _, delay = action.partition(":")
     kind = "exit" if what.startswith(_EXIT) else "status" if _STATUS.fullmatch(what) else "error"
-    rule: dict[str, Any] = {"then": verb, kind: what.removeprefix(_EXIT)}
+    rule: dict[str, Any] = {"action": verb, kind: what.removeprefix(_EXIT)}
     return RetryRule(**rule, delay=read_duration(delay) if delay else None)
 
 
@@ -139,8 +139,8 @@ def _limits(said: Mapping[str, Any]) -> dict[str, Any]:
     if NONE in (said.get("concurrency"), said.get("fifo")):
         found["concurrency"] = None
     elif "concurrency" in said:
-        key, places = _split(said["concurrency"], "--concurrency", "KEY=N, as customer-7=3")
-        found["concurrency"] = Concurrency(key=key, limit=_number(places, "--concurrency", int))
+        key, slots = _split(said["concurrency"], "--concurrency", "KEY=N, as customer-7=3")
+        found["concurrency"] = Concurrency(key=key, limit=_number(slots, "--concurrency", int))
     elif "fifo" in said:
         found["concurrency"] = Concurrency(key=said["fifo"], order="fifo")
     if "rate" in said:

@@ -22,14 +22,14 @@ from duly.domain.jobs.compile import compile_one_shot, compile_recurring
 from duly.domain.jobs.job import Recurring, Submission, check_delay, check_key, check_moment
 from duly.domain.jobs.spec import JobSpec, RetryPolicy
 from duly.domain.jobs.spec_of import rules_of, spec_of
-from duly.domain.runs.dependencies import check_after, read_after
+from duly.domain.runs.dependencies import check_dependencies, read_dependency
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import QUEUE_DEFAULT
 from duly.domain.targets.spec import Called, FunctionTarget
 from duly.domain.targets.target import is_reserved
 from duly.domain.targets.words import what_lets_it_run
 from duly.wire.queues import Worker
-from duly.wire.runs import FollowedJob
+from duly.wire.runs import Dependency
 
 _NAMES_SHOWN = 10
 
@@ -38,22 +38,22 @@ def read(typed: Mapping[str, Any], app: Any | None) -> Submission | Recurring:
     """Check everything that needs no database. Raises UsageError, Refused."""
     if typed.get("key") is not None:
         check_key(typed["key"])
-    asked = read_target(typed)
-    handler = None if asked is not None or app is None else app.registry[handler_of(typed)]
+    requested = read_target(typed)
+    handler = None if requested is not None or app is None else app.registry[handler_of(typed)]
     options = NO_OPTIONS if handler is None else handler.options
     shape = schedule_flags.compose(typed)
     _check_moments(typed, is_schedule=shape is not None)
     fields = {"schedule": shape or _moment(typed), **_of_handler(handler)}
     fields |= job_flags.fields_of(typed, policy_of(options))
-    payload = _payload(typed, asked, handler)
-    target = FunctionTarget(handler=_handler_name(handler_of(typed), app)) if asked is None else asked
+    payload = _payload(typed, requested, handler)
+    target = FunctionTarget(handler=_handler_name(handler_of(typed), app)) if requested is None else requested
     spec = JobSpec(target=target, payload=payload, **fields)
     if handler is not None:
         app.check_queue(spec.queue)  # type: ignore[union-attr]
     if shape is not None:
         return compile_recurring(spec, None, defaults=options)
-    after = check_after(map(read_after, typed.get("after", ())))
-    return compile_one_shot(spec, {"after": after} if after else {}, options)
+    depends_on = check_dependencies(map(read_dependency, typed.get("depends_on", ())))
+    return compile_one_shot(spec, {"depends_on": depends_on} if depends_on else {}, options)
 
 
 def policy_of(options: RunOptions) -> RetryPolicy:
@@ -71,8 +71,8 @@ def fields_of(job: Submission | Recurring) -> JobFields:
 async def send(client: AsyncClient, job: Submission | Recurring, key: str | None) -> SubmittedJob:
     """Submit the job."""
     target = spec_of(job, is_shown=False).target
-    followed = [FollowedJob(job=UUID(one), on=cast(Any, on)) for one, on in job.options.metadata.after]
-    return await client.jobs.create(target, key=key, after=followed or None, **fields_of(job))
+    dependency = [Dependency(job=UUID(one), on=cast(Any, on)) for one, on in job.options.metadata.depends_on]
+    return await client.jobs.create(target, key=key, depends_on=dependency or None, **fields_of(job))
 
 
 async def answer(
@@ -164,8 +164,8 @@ def _check_moments(typed: Mapping[str, Any], *, is_schedule: bool) -> None:
         return
     if typed.get("expires_at") is not None:
         raise click.UsageError("--expires-at is for what runs once; for each run of a schedule give --expires-after")
-    if typed.get("after"):
-        raise click.UsageError("--after is for what runs once; a schedule is triggered by --on-done of another job")
+    if typed.get("depends_on"):
+        raise click.UsageError("--depends-on is for what runs once; a schedule is triggered by --on-end of another job")
     if typed.get("delay") is not None:
         raise click.UsageError("a schedule takes no --delay; --every begins with --at, and any other with --start")
 

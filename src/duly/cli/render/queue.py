@@ -10,35 +10,35 @@ import msgspec
 
 from duly.cli.render.output import moment
 from duly.domain.counting import some
-from duly.domain.limits.overload import overload_told
+from duly.domain.limits.overload import described_overload
 from duly.domain.limits.pause import EVERYTHING, Scope
-from duly.wire.queues import Hold, Queue, QueueOverload
+from duly.wire.queues import Pause, Queue, QueueOverload
 
-_HOLDS_TOLD_MAX = 3
+_PAUSES_SHOWN_MAX = 3
 
 
 def queue_row(found: Queue) -> dict[str, Any]:
     """Return a queue for programs."""
     row = msgspec.structs.asdict(found)
-    shown = {"queue": row.pop("name"), "paused": row.pop("holds"), "state": queue_state(found)}
+    shown = {"queue": row.pop("name"), "paused": row.pop("pauses"), "state": queue_state(found)}
     return {**row, **shown, "attention": "; ".join(attention(found))}
 
 
 def queue_state(found: Queue) -> str:
     """Return whether a queue goes on."""
-    if not found.holds:
+    if not found.pauses:
         return "overloaded" if found.is_overloaded else "open"
-    return "paused" if any(hold.tenant is None for hold in found.holds) else "paused for some"
+    return "paused" if any(pause.tenant is None for pause in found.pauses) else "paused for some"
 
 
 def attention(found: Queue) -> list[str]:
     """Describe what needs attention in a queue."""
-    holds = found.holds
-    paused = [f"paused: {told(hold)}" for hold in holds[:_HOLDS_TOLD_MAX]]
-    more = [f"and {some(len(holds) - len(paused), 'pause')} more"] if len(holds) > len(paused) else []
+    pauses = found.pauses
+    paused = [f"paused: {reported(pause)}" for pause in pauses[:_PAUSES_SHOWN_MAX]]
+    more = [f"and {some(len(pauses) - len(paused), 'pause')} more"] if len(pauses) > len(paused) else []
     overloaded = [_overloaded(found.overloads)] if found.overloads else []
     unserved = [f"no worker serves it: duly worker module:app --queue {found.name}"]
-    unknown = [f"no live worker has handler {one.handler} ({some(one.runs, 'run')})" for one in found.unknown_handlers]
+    unknown = [f"no live worker has handler {one.handler} ({some(one.runs, 'run')})" for one in found.unroutable]
     return [*paused, *more, *overloaded, *(unknown if found.workers else unserved)]
 
 
@@ -46,13 +46,13 @@ def _overloaded(overloads: Sequence[QueueOverload]) -> str:
     """Describe the oldest backlog, and how many others there are."""
     oldest = max(overloads, key=lambda one: one.age_seconds)
     others = f" and {len(overloads) - 1} more" if len(overloads) > 1 else ""
-    return f"tenant {oldest.tenant}{others} {overload_told(oldest.age_seconds, oldest.age_limit_seconds)}"
+    return f"tenant {oldest.tenant}{others} {described_overload(oldest.age_seconds, oldest.age_limit_seconds)}"
 
 
-def told(hold: Hold) -> str:
+def reported(pause: Pause) -> str:
     """Describe a pause: its scope, since when, by whom, why, and how to end it."""
-    scope, since = Scope(hold.tenant, hold.queue), f"since {moment(hold.held_at)} by {hold.held_by}"
-    return f"{scope}, {since} ({hold.reason}): {resume_line(scope)}"
+    scope, since = Scope(pause.tenant, pause.queue), f"since {moment(pause.paused_at)} by {pause.paused_by}"
+    return f"{scope}, {since} ({pause.reason}): {resume_line(scope)}"
 
 
 def resume_line(scope: Scope) -> str:

@@ -49,10 +49,10 @@ def workflow_sentences(workflow: Mapping[str, Any]) -> Iterator[str]:
         yield f"{some(len(behind), 'node')} behind them: `duly workflows show {workflow_id}` draws them all"
 
 
-def _up_to(told: Sequence[str], words: str) -> Iterator[str]:
-    yield from told[:_TOLD_MAX]
-    if len(told) > _TOLD_MAX:
-        yield f"{len(told) - _TOLD_MAX} more {words}"
+def _up_to(reported: Sequence[str], words: str) -> Iterator[str]:
+    yield from reported[:_TOLD_MAX]
+    if len(reported) > _TOLD_MAX:
+        yield f"{len(reported) - _TOLD_MAX} more {words}"
 
 
 def _failed(node: Node, workflow_id: object) -> str:
@@ -76,7 +76,7 @@ def _stands(node: Node) -> str:
 
 def _waits_for(node: Node, open_nodes: Sequence[Node]) -> list[str]:
     names = {one["name"] for one in open_nodes}
-    return [edge["node"] for edge in node["after"] if edge["node"] in names]
+    return [edge["node"] for edge in node["depends_on"] if edge["node"] in names]
 
 
 def drawn(nodes: Sequence[Node], most: int) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ def drawn(nodes: Sequence[Node], most: int) -> list[dict[str, Any]]:
 
 def _above(node: Node) -> str | None:
     """Choose the parent of a node in the tree: for runs of a map the map, else its last dependency."""
-    above: str | None = node["item_of"] or (node["after"][-1]["node"] if node["after"] else None)
+    above: str | None = node["item_of"] or (node["depends_on"][-1]["node"] if node["depends_on"] else None)
     return above
 
 
@@ -119,7 +119,7 @@ def _note(node: Node, above: str | None) -> str:
         return ""
     words = [
         _WORDS.get(edge["on"], "after {node}").format(node=edge["node"])
-        for edge in node["after"]
+        for edge in node["depends_on"]
         if edge["node"] != above or edge["on"] != "success"
     ]
     return ", ".join(words)

@@ -102,7 +102,7 @@ async def serve(
 
     loop = asyncio.get_running_loop()
     stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
-    parts = [metrics.run(), clocks.keep_noting(database, ["api"], process_name(), Log("api"))]
+    parts = [metrics.run(), clocks.keep_recording(database, ["api"], process_name(), Log("api"))]
     beside = [asyncio.create_task(part) for part in (*parts, *([follow(stop)] if follow else []))]
     try:
         await asyncio.gather(*(one.run(on_start) for one in servers))

@@ -31,7 +31,7 @@ class FirstKey(msgspec.Struct, frozen=True):
     """The file of a data folder's key, and its text if it was just created."""
 
     file: Path
-    made: Secret | None = None
+    created: Secret | None = None
 
 
 async def first_key(database: Database, data: Path | None, rng: Rng) -> FirstKey | None:
@@ -40,11 +40,11 @@ async def first_key(database: Database, data: Path | None, rng: Rng) -> FirstKey
         return None
     if await _is_usable(database, data / FILE):
         return FirstKey(data / FILE)
-    made = await create_key(
+    created = await create_key(
         database.acting_as(this_account()), rng, tenant=TENANT_DEFAULT, name=_NAME, scopes={Scope.ADMIN}
     )
-    write_private(data / FILE, f"{made.text.reveal()}\n".encode())
-    return FirstKey(data / FILE, made.text)
+    write_private(data / FILE, f"{created.text.reveal()}\n".encode())
+    return FirstKey(data / FILE, created.text)
 
 
 def tell_key(screen: Screen, key: FirstKey | None, address: str) -> None:
@@ -53,8 +53,8 @@ def tell_key(screen: Screen, key: FirstKey | None, address: str) -> None:
         screen.fact("key", "none is made for a database of your own; make one: duly keys create --scope admin")
         return
     file = short_path(key.file)
-    if key.made is not None and screen.is_terminal:
-        screen.fact("key", f"{key.made.reveal()}   (shown once; kept in {file})")
+    if key.created is not None and screen.is_terminal:
+        screen.fact("key", f"{key.created.reveal()}   (shown once; kept in {file})")
     else:
         screen.fact("key", f"in {file}")
     screen.fact("try", f'curl -H "Authorization: Bearer $(cat {shlex.quote(file)})" {address}/v1/jobs')

@@ -58,8 +58,8 @@ class House:
         self._log = Log("up")
         self._name = scheduler.process_name()
         self._workforce = Workforce(plan, postgres.data, self._name, on_death=partial(self._child_died, "a worker"))
-        is_apart = self._settings.metrics_port is not None
-        self._metrics_listener = listen_for_metrics(self._settings, "duly up") if is_apart else None
+        is_isolated = self._settings.metrics_port is not None
+        self._metrics_listener = listen_for_metrics(self._settings, "duly up") if is_isolated else None
         self._local_listener = listen_locally(postgres.data)
         listeners = {"http": listener, "metrics": self._metrics_listener, "local": self._local_listener}
         died = partial(self._child_died, "HTTP")
@@ -107,7 +107,7 @@ class House:
         self._stager, self._maintenance = scheduler.build(self._settings, database, self._name)
         for name, part in self._parts():
             self._spawn(name, part)
-        self._spawn("host clock", clocks.keep_noting(database, ["scheduler"], self._name, Log("up")))
+        self._spawn("host clock", clocks.keep_recording(database, ["scheduler"], self._name, Log("up")))
         job = await self._demo(database)
         await self._wait_until_ready(database, job)
         if job is not None and self._is_ready:
@@ -118,7 +118,7 @@ class House:
         return [
             ("scheduler", self._stager.run()),
             ("maintenance", self._maintenance.run()),
-            ("telling", self._http.keep_telling(self._told)),
+            ("telling", self._http.keep_delivering(self._reported)),
             ("watch", self._watch()),
         ]
 
@@ -136,10 +136,10 @@ class House:
         self._failure = self._failure or error
         self._stopping.set()
 
-    def _told(self) -> Told:
+    def _reported(self) -> Told:
         health, now = self._stager.health, self._clock.monotonic()
         return Told(
-            told_at=now,
+            reported_at=now,
             started=self._is_ready,
             shards=health.shards,
             staged=health.staged,

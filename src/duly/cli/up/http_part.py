@@ -23,7 +23,7 @@ from duly.log import Log
 from duly.settings import Settings
 
 READY = b"ready\n"
-TELL_SECONDS = 0.5
+REPORT_SECONDS = 0.5
 _STOP_SECONDS = 2.5
 _UNREAD_BYTES_MAX = 65_536
 
@@ -42,7 +42,7 @@ class Told(msgspec.Struct):
     processes share.
     """
 
-    told_at: float
+    reported_at: float
     started: bool
     shards: int
     staged: int
@@ -85,11 +85,11 @@ class HttpPart:
         """Let it open the database and answer."""
         self._child.begin(msgspec.json.encode(start, enc_hook=str) + b"\n")
 
-    async def keep_telling(self, look: Callable[[], Told]) -> None:
+    async def keep_delivering(self, look: Callable[[], Told]) -> None:
         """Send it the state of the scheduler, for ever."""
         while True:
             self._child.tell(msgspec.json.encode(look()) + b"\n")
-            await self._clock.sleep(TELL_SECONDS)
+            await self._clock.sleep(REPORT_SECONDS)
 
     async def stop(self) -> None:
         """End it."""

@@ -42,15 +42,15 @@ class _Parent:
     """The process that started us, as it reports itself."""
 
     def __init__(self) -> None:
-        self.told = Told(0.0, False, 0, 0, 0.0, 0.0, None, None, 0, {})
+        self.reported = Told(0.0, False, 0, 0, 0.0, 0.0, None, None, 0, {})
 
     def vitals(self, database: Database, workers_expected: int) -> Vitals:
         """Return the sources of health."""
         return Vitals(
             database=database,
-            scheduler=self.told,
-            reaped_at=lambda: self.told.reaped_at,
-            lease_expiries=lambda: self.told.lease_expiries,
+            scheduler=self.reported,
+            reaped_at=lambda: self.reported.reaped_at,
+            lease_expiries=lambda: self.reported.lease_expiries,
             tick_seconds=TICK_SECONDS,
             horizon_seconds=HORIZON.total_seconds(),
             workers_expected=workers_expected,
@@ -59,11 +59,11 @@ class _Parent:
 
     def hear(self, vitals: Vitals, line: bytes) -> None:
         """Take a report."""
-        self.told = msgspec.json.decode(line, type=Told)
-        vitals.scheduler, vitals.started = self.told, self.told.started
+        self.reported = msgspec.json.decode(line, type=Told)
+        vitals.scheduler, vitals.started = self.reported, self.reported.started
 
     def _rounds(self, now: float) -> dict[str, float]:
-        return {name: age + max(0.0, now - self.told.told_at) for name, age in self.told.rounds.items()}
+        return {name: age + max(0.0, now - self.reported.reported_at) for name, age in self.reported.rounds.items()}
 
 
 async def _run(listeners: Mapping[str, socket.socket]) -> None:

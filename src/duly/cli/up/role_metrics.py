@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # Neither role loads the other.
     from duly.scheduler.service import Scheduler
     from duly.worker.service import Worker, WorkerHealth
 
-TURN_AGE_SECONDS_MAX = 5.0
+LOOP_AGE_SECONDS_MAX = 5.0
 _counter, _gauge = CounterMetricFamily, GaugeMetricFamily
 
 
@@ -59,7 +59,7 @@ class WorkerFigures(Collector):
         slots = _gauge("duly_worker_slots", "How many runs may run at once, by pool.", labels=["pool"])
         yield _labelled(slots, self._worker.slots)
         if (age := _age(self._clock, figures.turned_at)) is not None:
-            yield _gauge("duly_worker_turn_age_seconds", "How long ago the engine last looked at what is due.", age)
+            yield _gauge("duly_worker_loop_age_seconds", "How long ago the engine last looked at what is due.", age)
         names = [*map(str, SKEW_BOUNDS), "+Inf"]
         delays = list(figures.delays)
         cumulated = [sum(delays[: number + 1]) for number in range(len(delays))]
@@ -84,7 +84,7 @@ class WorkerFigures(Collector):
             _at_most(
                 "turn_age_seconds",
                 _age(self._clock, self._worker.figures.turned_at),
-                TURN_AGE_SECONDS_MAX,
+                LOOP_AGE_SECONDS_MAX,
                 "since the engine last looked at what is due",
             ),
         ]

@@ -81,7 +81,7 @@ async def _run(settings: Settings, name: str) -> None:
         loop = asyncio.get_running_loop()
         stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
         say(f"scheduler {name} runs. Ctrl-C hands its shards over.")
-        noting = asyncio.create_task(clocks.keep_noting(database, ["scheduler"], name, Log("scheduler")))
+        noting = asyncio.create_task(clocks.keep_recording(database, ["scheduler"], name, Log("scheduler")))
         try:
             with nullcontext() if settings.metrics_port is None else _served(settings, stager, maintenance):
                 await asyncio.gather(stager.run(), maintenance.run())

@@ -81,8 +81,8 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
 
 def _is_asked_for(settings: Settings, targets: Targets) -> bool:
     """Return whether only targets were requested: webhooks are sent by default, so a forgotten app does not count."""
-    asked = {name for name in targets.names() if name != WORKFLOW}
-    return any(name != WEBHOOK or settings.is_given("webhooks") for name in asked)
+    requested = {name for name in targets.names() if name != WORKFLOW}
+    return any(name != WEBHOOK or settings.is_given("webhooks") for name in requested)
 
 
 async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:

@@ -14,8 +14,8 @@ from duly.client.asynchronous.destinations import AsyncDestinations
 from duly.client.asynchronous.figures import AsyncFigures
 from duly.client.asynchronous.jobs import AsyncJobs
 from duly.client.asynchronous.keys import AsyncAudit, AsyncKeys, AsyncSessions, AsyncTenants
-from duly.client.asynchronous.limits import AsyncGates, AsyncLimits
-from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncRecovery, AsyncWorkers
+from duly.client.asynchronous.limits import AsyncConcurrencyKeys, AsyncLimits
+from duly.client.asynchronous.queues import AsyncPauses, AsyncQueues, AsyncRecovery, AsyncWorkers
 from duly.client.asynchronous.runs import AsyncCallbacks, AsyncRuns
 from duly.client.asynchronous.schedules import AsyncBackfills, AsyncCalendars, AsyncFiles
 from duly.client.asynchronous.transport import AsyncLine
@@ -23,7 +23,7 @@ from duly.client.asynchronous.workflows import AsyncWorkflows
 from duly.client.requests import Id, getting, given, path, posting, query_of
 from duly.client.retry import Patience
 from duly.client.streaming import Event, read_event
-from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
+from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventAccepted, EventsAccepted
 from duly.wire.jobs.previews import Preview
 from duly.wire.system import System
 
@@ -60,13 +60,13 @@ class AsyncClient:
         self.calendars = AsyncCalendars(self._line)
         self.callbacks = AsyncCallbacks(self._line)
         self.queues = AsyncQueues(self._line)
-        self.holds = AsyncHolds(self._line)
+        self.pauses = AsyncPauses(self._line)
         self.limits = AsyncLimits(self._line)
         self.workers = AsyncWorkers(self._line)
         self.recovery = AsyncRecovery(self._line)
         self.destinations = AsyncDestinations(self._line)
         self.figures = AsyncFigures(self._line)
-        self.gates = AsyncGates(self._line)
+        self.concurrency_keys = AsyncConcurrencyKeys(self._line)
         self.keys = AsyncKeys(self._line)
         self.sessions = AsyncSessions(self._line)
         self.tenants = AsyncTenants(self._line)
@@ -119,16 +119,16 @@ class AsyncClient:
         id: str | None = None,
         subject: str | None = None,
         time: datetime | None = None,
-    ) -> EventTaken:
+    ) -> EventAccepted:
         """Send an event: each active job with a matching `on_event` gets one run. An `id` of a source is accepted once."""
         name = self._line.manners.rng.secret(16).hex() if id is None else id
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
-        return await self._line.ask(posting(path("events"), EventTaken, event, media_type=MEDIA_TYPE))
+        return await self._line.ask(posting(path("events"), EventAccepted, event, media_type=MEDIA_TYPE))
 
-    async def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventTaken]:
+    async def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventAccepted]:
         """Send CloudEvents as one batch, up to 1,000: all are accepted, or none. Returns the result of each, in order."""
         batch = [{"specversion": "1.0", **event} for event in events]
-        return (await self._line.ask(posting(path("events"), EventsTaken, batch, media_type=BATCH_MEDIA_TYPE))).items
+        return (await self._line.ask(posting(path("events"), EventsAccepted, batch, media_type=BATCH_MEDIA_TYPE))).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None

@@ -10,7 +10,7 @@ import msgspec
 from duly.client.asynchronous.transport import AsyncResource
 from duly.client.many import Matching
 from duly.client.requests import Id, deleting, getting, given, listing, nothing, patching, path, posting, uncertain
-from duly.wire.runs import BulkAnswer, DeadGroup, DeadLetter, DeadList, RunMoved
+from duly.wire.runs import BulkResponse, DeadGroup, DeadLetter, DeadList, RunMoved
 
 list_of = list  # `list` is a method here.
 
@@ -49,7 +49,7 @@ class AsyncDead(AsyncResource):
         *,
         rate: float | None = None,
         **chosen: Unpack[Matching],
-    ) -> BulkAnswer:
+    ) -> BulkResponse:
         """Replay the dead letters that match a filter, at once or so many a second; with `dry_run` they are only
         counted.
 
@@ -57,14 +57,14 @@ class AsyncDead(AsyncResource):
         """
         return await self._change_matching("replay", filter, chosen, rate=rate)
 
-    async def discard_matching(self, filter: str = "", **chosen: Unpack[Matching]) -> BulkAnswer:
+    async def discard_matching(self, filter: str = "", **chosen: Unpack[Matching]) -> BulkResponse:
         """Discard the dead letters that match a filter; with `dry_run` they are only counted. Raises Invalid."""
         return await self._change_matching("discard", filter, chosen)
 
-    async def edit_matching(self, filter: str, payload: Mapping[str, Any], **chosen: Unpack[Matching]) -> BulkAnswer:
+    async def edit_matching(self, filter: str, payload: Mapping[str, Any], **chosen: Unpack[Matching]) -> BulkResponse:
         """Change the payload of the dead letters that match a filter, the same for all. Raises Invalid."""
         return await self._change_matching("edit", filter, chosen, payload=payload)
 
-    async def _change_matching(self, verb: str, filter: str, chosen: Matching, **more: object) -> BulkAnswer:
+    async def _change_matching(self, verb: str, filter: str, chosen: Matching, **more: object) -> BulkResponse:
         body = given(filter=filter, **{**chosen, "all": chosen.get("all") or None}, **more)
-        return await self._line.ask(posting(f"/v1/dead:{verb}", BulkAnswer, body))
+        return await self._line.ask(posting(f"/v1/dead:{verb}", BulkResponse, body))

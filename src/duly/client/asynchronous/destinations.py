@@ -29,12 +29,12 @@ class AsyncDestinations(AsyncResource):
         self,
         url: str,
         *,
-        places: int | None = None,
+        slots: int | None = None,
         rate_per_second: float | None = None,
         retry_share: float | None = None,
     ) -> Destination:
         """Create a destination before the first webhook goes there; repeated, its limits are set."""
-        body = given(url=url, places=places, rate_per_second=rate_per_second, retry_share=retry_share)
+        body = given(url=url, slots=slots, rate_per_second=rate_per_second, retry_share=retry_share)
         return await self._line.ask(posting(path("destinations"), Destination, body))
 
     async def get(self, destination_id: Id) -> Destination:
@@ -45,7 +45,7 @@ class AsyncDestinations(AsyncResource):
         self,
         destination_id: Id,
         *,
-        places: int | UnsetType = UNSET,
+        slots: int | UnsetType = UNSET,
         rate_per_second: float | UnsetType | None = UNSET,
         retry_share: float | UnsetType = UNSET,
     ) -> Destination:
@@ -53,7 +53,7 @@ class AsyncDestinations(AsyncResource):
 
         Raises NotFound.
         """
-        named = {"places": places, "rate_per_second": rate_per_second, "retry_share": retry_share}
+        named = {"slots": slots, "rate_per_second": rate_per_second, "retry_share": retry_share}
         body = {name: value for name, value in named.items() if value is not UNSET}
         return await self._line.ask(patching(path("destinations", destination_id), reader(Destination), body))
 
@@ -63,8 +63,8 @@ class AsyncDestinations(AsyncResource):
 
     async def open(self, destination_id: Id, *, duration: str | float = "PT10M") -> Destination:
         """Open its circuit by hand: its runs wait for so long, and then it is probed. Raises NotFound, Invalid."""
-        asked = DestinationOpening(duration=duration)
-        return await self._line.ask(posting(path("destinations", destination_id, "open"), Destination, asked))
+        requested = DestinationOpening(duration=duration)
+        return await self._line.ask(posting(path("destinations", destination_id, "open"), Destination, requested))
 
     def waiting(self, destination_id: Id, *, page_size: int | None = None) -> AsyncIterator[WaitingRun]:
         """Return the runs that wait for it, in the order in which they go on. Raises NotFound."""

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from duly.client.asynchronous.transport import AsyncResource
 from duly.client.requests import getting, path
-from duly.wire.figures import ComingFires, JobDay, JobDays, Overview, Series
+from duly.wire.figures import JobDay, JobDays, Overview, Series, UpcomingFires
 
 
 class AsyncFigures(AsyncResource):
@@ -29,9 +29,9 @@ class AsyncFigures(AsyncResource):
         query: dict[str, object] = {"from": since, "to": until, "step": step, "queue": queue}
         return await self._line.ask(getting(path("series"), Series, **query))
 
-    async def coming(self) -> ComingFires:
+    async def upcoming(self) -> UpcomingFires:
         """Return the number of fires in each minute of the next hour."""
-        return await self._line.ask(getting(path("coming"), ComingFires))
+        return await self._line.ask(getting(path("upcoming"), UpcomingFires))
 
     async def days(self, job_id: UUID | str, *, days: int | None = None, zone: str | None = None) -> list[JobDay]:
         """Return the outcomes of a schedule's occurrences, day by day of a time zone: UTC unless given."""

@@ -9,7 +9,7 @@ from typing import Literal
 from duly.client.asynchronous.transport import AsyncResource
 from duly.client.requests import Id, getting, given, listing, patching, path, posting, reader, removing, uncertain
 from duly.wire.audit import AuditEntry
-from duly.wire.keys import Key, MadeKey, Scope, Tenant, TenantLimits
+from duly.wire.keys import CreatedKey, Key, Scope, Tenant, TenantLimits
 from duly.wire.sessions import Session
 
 
@@ -29,12 +29,12 @@ class AsyncKeys(AsyncResource):
         expires_at: datetime | None = None,
         expires_after: str | float | None = None,
         rate: float | None = None,
-    ) -> MadeKey:
+    ) -> CreatedKey:
         """Create a key. Its text is only in this response, so after a lost response it is not retried: Unavailable."""
         body = given(
             name=name, scopes=scopes, tenant=tenant, expires_at=expires_at, expires_after=expires_after, rate=rate
         )
-        return await self._line.ask(posting(path("keys"), MadeKey, body, is_repeatable=False))
+        return await self._line.ask(posting(path("keys"), CreatedKey, body, is_repeatable=False))
 
     async def revoke(self, key_id: str) -> None:
         """Revoke a key; within five seconds it grants nothing any more. Raises NotFound."""
@@ -101,5 +101,5 @@ class AsyncAudit(AsyncResource):
 
         `subject` is the id of the changed thing, or its name if it has no id.
         """
-        asked = {"actor": actor, "action": action, "subject": subject, "since": since, "until": until}
-        return self._line.pages(listing(path("audit"), AuditEntry, **asked, tenant=tenant, page_size=page_size))
+        requested = {"actor": actor, "action": action, "subject": subject, "since": since, "until": until}
+        return self._line.pages(listing(path("audit"), AuditEntry, **requested, tenant=tenant, page_size=page_size))

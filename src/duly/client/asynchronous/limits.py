@@ -8,7 +8,7 @@ import msgspec
 
 from duly.client.asynchronous.transport import AsyncResource
 from duly.client.requests import getting, given, listing, path, putting, query_of, removing
-from duly.wire.gates import Gate, GateLimits, GateRate
+from duly.wire.concurrency_keys import ConcurrencyKey, ConcurrencyKeyLimits, ConcurrencyKeyRate
 from duly.wire.limits import Limit
 
 
@@ -20,10 +20,10 @@ class AsyncLimits(AsyncResource):
         return self._line.pages(listing(path("limits"), Limit))
 
     async def put(
-        self, places: int, *, everything: bool = False, queue: str | None = None, tenant: int | None = None
+        self, slots: int, *, everything: bool = False, queue: str | None = None, tenant: int | None = None
     ) -> Limit:
         """Let at most `places` runs of a scope run at once, from the next claim on."""
-        body = given(places=places, all=everything, queue=queue, tenant=tenant)
+        body = given(slots=slots, all=everything, queue=queue, tenant=tenant)
         return await self._line.ask(putting(path("limits"), Limit, body))
 
     async def remove(self, *, everything: bool = False, queue: str | None = None, tenant: int | None = None) -> None:
@@ -33,21 +33,25 @@ class AsyncLimits(AsyncResource):
         await self._line.ask(msgspec.structs.replace(ask, query=query))
 
 
-class AsyncGates(AsyncResource):
+class AsyncConcurrencyKeys(AsyncResource):
     """Concurrency keys and rate limits, by name."""
 
-    def list(self, *, page_size: int | None = None) -> AsyncIterator[Gate]:
+    def list(self, *, page_size: int | None = None) -> AsyncIterator[ConcurrencyKey]:
         """Return all keys that are in use or limited, in order."""
-        return self._line.pages(listing(path("gates"), Gate, page_size=page_size))
+        return self._line.pages(listing(path("concurrency-keys"), ConcurrencyKey, page_size=page_size))
 
-    async def get(self, key: str) -> Gate:
+    async def get(self, key: str) -> ConcurrencyKey:
         """Read a key. Raises NotFound."""
-        return await self._line.ask(getting(path("gates", key), Gate))
+        return await self._line.ask(getting(path("concurrency-keys", key), ConcurrencyKey))
 
-    async def limit(self, key: str, *, limit: int | None = None, rate: GateRate | None = None) -> Gate:
+    async def limit(
+        self, key: str, *, limit: int | None = None, rate: ConcurrencyKeyRate | None = None
+    ) -> ConcurrencyKey:
         """Set the limits of a key, which override those of its runs; those left out come from the runs. Raises Invalid."""
-        return await self._line.ask(putting(path("gates", key), Gate, GateLimits(limit=limit, rate=rate)))
+        return await self._line.ask(
+            putting(path("concurrency-keys", key), ConcurrencyKey, ConcurrencyKeyLimits(limit=limit, rate=rate))
+        )
 
-    async def lift(self, key: str) -> None:
+    async def unlimit(self, key: str) -> None:
         """Remove the limits of a key. Raises NotFound."""
-        await self._line.ask(removing(path("gates", key)))
+        await self._line.ask(removing(path("concurrency-keys", key)))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from duly.client.asynchronous.transport import AsyncResource
 from duly.client.requests import Id, deleting, getting, given, listing, path, posting, putting
-from duly.wire.queues import Draining, HeldRuns, Hold, HoldChange, Queue, QueueChanged, Worker
+from duly.wire.queues import Draining, HeldRuns, Pause, PauseChange, Queue, QueueChanged, Worker
 from duly.wire.recovery import RecoveryPlan, RecoveryRule
 
 
@@ -21,22 +21,22 @@ class AsyncQueues(AsyncResource):
         """Set the maximum age of a queue's oldest due run before work is shed; None restores the default."""
         return await self._line.ask(putting(path("queues", name), QueueChanged, {"age_limit": age_limit}))
 
-    async def pause(self, name: str, *, reason: str | None = None, everyone: bool = False) -> HoldChange:
+    async def pause(self, name: str, *, reason: str | None = None, everyone: bool = False) -> PauseChange:
         """Pause a queue: for one's own runs, or, for the operator, for everyone's."""
         body = given(reason=reason, everyone=everyone)
-        return await self._line.ask(posting(path("queues", name, "pause"), HoldChange, body))
+        return await self._line.ask(posting(path("queues", name, "pause"), PauseChange, body))
 
-    async def resume(self, name: str, *, everyone: bool = False) -> HoldChange:
+    async def resume(self, name: str, *, everyone: bool = False) -> PauseChange:
         """Resume a queue."""
-        return await self._line.ask(posting(path("queues", name, "resume"), HoldChange, {"everyone": everyone}))
+        return await self._line.ask(posting(path("queues", name, "resume"), PauseChange, {"everyone": everyone}))
 
 
-class AsyncHolds(AsyncResource):
+class AsyncPauses(AsyncResource):
     """Pauses: the emergency stop."""
 
-    def list(self) -> AsyncIterator[Hold]:
+    def list(self) -> AsyncIterator[Pause]:
         """Return all pauses."""
-        return self._line.pages(listing(path("holds"), Hold))
+        return self._line.pages(listing(path("pauses"), Pause))
 
     async def pause(
         self,
@@ -45,17 +45,17 @@ class AsyncHolds(AsyncResource):
         queue: str | None = None,
         tenant: int | None = None,
         reason: str | None = None,
-    ) -> HoldChange:
+    ) -> PauseChange:
         """Pause a scope: a queue, a tenant, or everything."""
         body = given(all=everything, queue=queue, tenant=tenant, reason=reason)
-        return await self._line.ask(posting(path("pause"), HoldChange, body))
+        return await self._line.ask(posting(path("pause"), PauseChange, body))
 
     async def resume(
         self, *, everything: bool = False, queue: str | None = None, tenant: int | None = None
-    ) -> HoldChange:
+    ) -> PauseChange:
         """Resume a scope."""
         body = given(all=everything, queue=queue, tenant=tenant)
-        return await self._line.ask(posting(path("resume"), HoldChange, body))
+        return await self._line.ask(posting(path("resume"), PauseChange, body))
 
 
 class AsyncWorkers(AsyncResource):

@@ -21,8 +21,8 @@ from duly.wire.runs import (
     LogEnd,
     LogLine,
     LogPage,
+    Rerun,
     Run,
-    RunAgain,
     RunCancelled,
     RunMoved,
     RunSummary,
@@ -75,8 +75,8 @@ class AsyncRuns(AsyncResource):
         the server does not answer; the log is requested again nevertheless. Raises NotFound.
         """
         listening = self._line.listen(path("runs", run_id, "logs"), {}, since, read_log, on_silence)
-        async with aclosing(listening) as told:
-            async for line in told:
+        async with aclosing(listening) as reported:
+            async for line in reported:
                 if isinstance(line, LogEnd):
                     return
                 yield line
@@ -101,7 +101,7 @@ class AsyncRuns(AsyncResource):
         """Replay many dead runs, at once or so many a second. Raises Invalid."""
         return await self._line.change_many("/v1/runs:replay", chosen, rate=rate)
 
-    async def run_again(
+    async def rerun(
         self,
         run_id: Id,
         *,
@@ -110,10 +110,10 @@ class AsyncRuns(AsyncResource):
         priority: int | None = None,
         at: datetime | None = None,
         key: str | None = None,
-    ) -> RunAgain:
+    ) -> Rerun:
         """Create a new run from an ended one, unchanged or with changes. Raises NotFound, Conflict, Invalid."""
         body = given(payload=payload, queue=queue, priority=priority, at=at)
-        return await self._line.ask(posting(path("runs", run_id, "run-again"), RunAgain, body, key=key))
+        return await self._line.ask(posting(path("runs", run_id, "run-again"), Rerun, body, key=key))
 
     async def replay(self, run_id: Id) -> RunMoved:
         """Replay a dead run, with a new set of attempts. Raises NotFound, Conflict."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from duly.client.asynchronous.transport import AsyncResource
 from duly.client.requests import Id, deleting, getting, listing, path, putting, removing
-from duly.wire.calendars import Calendar, KeptCalendar
+from duly.wire.calendars import Calendar, SavedCalendar
 from duly.wire.jobs.manifests import FileJob, FileSummary
 from duly.wire.jobs.verbs import BackfillCancelled, BackfillStatus
 
@@ -23,9 +23,9 @@ class AsyncCalendars(AsyncResource):
         """Read a calendar. Raises NotFound."""
         return await self._line.ask(getting(path("calendars", name), Calendar))
 
-    async def put(self, name: str, definition: Mapping[str, Any]) -> KeptCalendar:
+    async def put(self, name: str, definition: Mapping[str, Any]) -> SavedCalendar:
         """Store a calendar, new or changed; the schedules that use it are rearmed."""
-        return await self._line.ask(putting(path("calendars", name), KeptCalendar, definition))
+        return await self._line.ask(putting(path("calendars", name), SavedCalendar, definition))
 
     async def delete(self, name: str) -> None:
         """Delete a calendar that no job uses. Raises NotFound, Invalid."""

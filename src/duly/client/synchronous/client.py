@@ -18,13 +18,13 @@ from duly.client.synchronous.destinations import Destinations
 from duly.client.synchronous.figures import Figures
 from duly.client.synchronous.jobs import Jobs
 from duly.client.synchronous.keys import Audit, Keys, Sessions, Tenants
-from duly.client.synchronous.limits import Gates, Limits
-from duly.client.synchronous.queues import Holds, Queues, Recovery, Workers
+from duly.client.synchronous.limits import ConcurrencyKeys, Limits
+from duly.client.synchronous.queues import Pauses, Queues, Recovery, Workers
 from duly.client.synchronous.runs import Callbacks, Runs
 from duly.client.synchronous.schedules import Backfills, Calendars, Files
 from duly.client.synchronous.transport import Line
 from duly.client.synchronous.workflows import Workflows
-from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
+from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventAccepted, EventsAccepted
 from duly.wire.jobs.previews import Preview
 from duly.wire.system import System
 
@@ -61,13 +61,13 @@ class Client:
         self.calendars = Calendars(self._line)
         self.callbacks = Callbacks(self._line)
         self.queues = Queues(self._line)
-        self.holds = Holds(self._line)
+        self.pauses = Pauses(self._line)
         self.limits = Limits(self._line)
         self.workers = Workers(self._line)
         self.recovery = Recovery(self._line)
         self.destinations = Destinations(self._line)
         self.figures = Figures(self._line)
-        self.gates = Gates(self._line)
+        self.concurrency_keys = ConcurrencyKeys(self._line)
         self.keys = Keys(self._line)
         self.sessions = Sessions(self._line)
         self.tenants = Tenants(self._line)
@@ -120,16 +120,16 @@ class Client:
         id: str | None = None,
         subject: str | None = None,
         time: datetime | None = None,
-    ) -> EventTaken:
+    ) -> EventAccepted:
         """Send an event: each active job with a matching `on_event` gets one run. An `id` of a source is accepted once."""
         name = self._line.manners.rng.secret(16).hex() if id is None else id
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
-        return self._line.ask(posting(path("events"), EventTaken, event, media_type=MEDIA_TYPE))
+        return self._line.ask(posting(path("events"), EventAccepted, event, media_type=MEDIA_TYPE))
 
-    def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventTaken]:
+    def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventAccepted]:
         """Send CloudEvents as one batch, up to 1,000: all are accepted, or none. Returns the result of each, in order."""
         batch = [{"specversion": "1.0", **event} for event in events]
-        return (self._line.ask(posting(path("events"), EventsTaken, batch, media_type=BATCH_MEDIA_TYPE))).items
+        return (self._line.ask(posting(path("events"), EventsAccepted, batch, media_type=BATCH_MEDIA_TYPE))).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None

@@ -11,7 +11,7 @@ import msgspec
 from duly.client.many import Matching
 from duly.client.requests import Id, deleting, getting, given, listing, nothing, patching, path, posting, uncertain
 from duly.client.synchronous.transport import Resource
-from duly.wire.runs import BulkAnswer, DeadGroup, DeadLetter, DeadList, RunMoved
+from duly.wire.runs import BulkResponse, DeadGroup, DeadLetter, DeadList, RunMoved
 
 list_of = list  # `list` is a method here.
 
@@ -50,7 +50,7 @@ class Dead(Resource):
         *,
         rate: float | None = None,
         **chosen: Unpack[Matching],
-    ) -> BulkAnswer:
+    ) -> BulkResponse:
         """Replay the dead letters that match a filter, at once or so many a second; with `dry_run` they are only
         counted.
 
@@ -58,14 +58,14 @@ class Dead(Resource):
         """
         return self._change_matching("replay", filter, chosen, rate=rate)
 
-    def discard_matching(self, filter: str = "", **chosen: Unpack[Matching]) -> BulkAnswer:
+    def discard_matching(self, filter: str = "", **chosen: Unpack[Matching]) -> BulkResponse:
         """Discard the dead letters that match a filter; with `dry_run` they are only counted. Raises Invalid."""
         return self._change_matching("discard", filter, chosen)
 
-    def edit_matching(self, filter: str, payload: Mapping[str, Any], **chosen: Unpack[Matching]) -> BulkAnswer:
+    def edit_matching(self, filter: str, payload: Mapping[str, Any], **chosen: Unpack[Matching]) -> BulkResponse:
         """Change the payload of the dead letters that match a filter, the same for all. Raises Invalid."""
         return self._change_matching("edit", filter, chosen, payload=payload)
 
-    def _change_matching(self, verb: str, filter: str, chosen: Matching, **more: object) -> BulkAnswer:
+    def _change_matching(self, verb: str, filter: str, chosen: Matching, **more: object) -> BulkResponse:
         body = given(filter=filter, **{**chosen, "all": chosen.get("all") or None}, **more)
-        return self._line.ask(posting(f"/v1/dead:{verb}", BulkAnswer, body))
+        return self._line.ask(posting(f"/v1/dead:{verb}", BulkResponse, body))

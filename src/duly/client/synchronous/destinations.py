@@ -30,12 +30,12 @@ class Destinations(Resource):
         self,
         url: str,
         *,
-        places: int | None = None,
+        slots: int | None = None,
         rate_per_second: float | None = None,
         retry_share: float | None = None,
     ) -> Destination:
         """Create a destination before the first webhook goes there; repeated, its limits are set."""
-        body = given(url=url, places=places, rate_per_second=rate_per_second, retry_share=retry_share)
+        body = given(url=url, slots=slots, rate_per_second=rate_per_second, retry_share=retry_share)
         return self._line.ask(posting(path("destinations"), Destination, body))
 
     def get(self, destination_id: Id) -> Destination:
@@ -46,7 +46,7 @@ class Destinations(Resource):
         self,
         destination_id: Id,
         *,
-        places: int | UnsetType = UNSET,
+        slots: int | UnsetType = UNSET,
         rate_per_second: float | UnsetType | None = UNSET,
         retry_share: float | UnsetType = UNSET,
     ) -> Destination:
@@ -54,7 +54,7 @@ class Destinations(Resource):
 
         Raises NotFound.
         """
-        named = {"places": places, "rate_per_second": rate_per_second, "retry_share": retry_share}
+        named = {"slots": slots, "rate_per_second": rate_per_second, "retry_share": retry_share}
         body = {name: value for name, value in named.items() if value is not UNSET}
         return self._line.ask(patching(path("destinations", destination_id), reader(Destination), body))
 
@@ -64,8 +64,8 @@ class Destinations(Resource):
 
     def open(self, destination_id: Id, *, duration: str | float = "PT10M") -> Destination:
         """Open its circuit by hand: its runs wait for so long, and then it is probed. Raises NotFound, Invalid."""
-        asked = DestinationOpening(duration=duration)
-        return self._line.ask(posting(path("destinations", destination_id, "open"), Destination, asked))
+        requested = DestinationOpening(duration=duration)
+        return self._line.ask(posting(path("destinations", destination_id, "open"), Destination, requested))
 
     def waiting(self, destination_id: Id, *, page_size: int | None = None) -> Iterator[WaitingRun]:
         """Return the runs that wait for it, in the order in which they go on. Raises NotFound."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from duly.client.requests import getting, path
 from duly.client.synchronous.transport import Resource
-from duly.wire.figures import ComingFires, JobDay, JobDays, Overview, Series
+from duly.wire.figures import JobDay, JobDays, Overview, Series, UpcomingFires
 
 
 class Figures(Resource):
@@ -30,9 +30,9 @@ class Figures(Resource):
         query: dict[str, object] = {"from": since, "to": until, "step": step, "queue": queue}
         return self._line.ask(getting(path("series"), Series, **query))
 
-    def coming(self) -> ComingFires:
+    def upcoming(self) -> UpcomingFires:
         """Return the number of fires in each minute of the next hour."""
-        return self._line.ask(getting(path("coming"), ComingFires))
+        return self._line.ask(getting(path("upcoming"), UpcomingFires))
 
     def days(self, job_id: UUID | str, *, days: int | None = None, zone: str | None = None) -> list[JobDay]:
         """Return the outcomes of a schedule's occurrences, day by day of a time zone: UTC unless given."""

@@ -23,13 +23,13 @@ from duly.client.requests import Id, deleting, getting, given, listing, path, po
 from duly.client.synchronous.transport import Resource
 from duly.domain.jobs.spec import JobSpec
 from duly.wire.explanations import Explanation
-from duly.wire.jobs.batches import LineAnswer
+from duly.wire.jobs.batches import LineResult
 from duly.wire.jobs.bulk import ManyDone
 from duly.wire.jobs.jobs import Job, JobSummary
 from duly.wire.jobs.manifests import Applied
-from duly.wire.jobs.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
+from duly.wire.jobs.verbs import BackfillCreated, Deleted, JobStatus, SkippedNext, TriggeredRun
 from duly.wire.jobs.versions import JobVersion, MovedFire, MovedFires
-from duly.wire.runs import FollowedJob
+from duly.wire.runs import Dependency
 
 APPLY_SECONDS = 60.0  # the server may take so long for a large file
 
@@ -44,21 +44,21 @@ class Jobs(Resource):
         key: str | None = None,
         wait: int | None = None,
         parent: Id | None = None,
-        after: Sequence[Id | FollowedJob] | None = None,
+        depends_on: Sequence[Id | Dependency] | None = None,
         **fields: Unpack[JobFields],
     ) -> SubmittedJob:
         """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError.
 
         With `wait`, this waits for the end of a one-shot, up to so many seconds; `run` is set when it came. `parent` is
         the run whose subtask a one-shot is: it waits or runs. `after` are one-shots that this one depends on: by their
-        ids, which must have succeeded, or as `FollowedJob(job=…, on="always")`.
+        ids, which must have succeeded, or as `Dependency(job=…, on="always")`.
         """
-        body = {**definition(target, fields), **given(parent=parent, after=after)}
+        body = {**definition(target, fields), **given(parent=parent, depends_on=depends_on)}
         return self._line.ask(creating(body, key, wait))
 
     def create_many(
         self, jobs: Iterable[JobSpec], *, key: str | None = None, chunk: int = CHUNK_LINES
-    ) -> Iterator[LineAnswer]:
+    ) -> Iterator[LineResult]:
         """Create any number of jobs, `chunk` in a request, and yield the result of each, in order, counted from 1.
 
         A refused line carries its `error` and does not delay others. If a request fails as a whole, none of its lines
@@ -131,10 +131,15 @@ class Jobs(Resource):
         return self._line.ask(deleting(path("jobs", job_id), Deleted, running=running, purge=purge or None))
 
     def trigger(
-        self, job_id: Id, *, payload: Mapping[str, Any] | None = None, beside: bool = False, key: str | None = None
+        self,
+        job_id: Id,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        allow_overlap: bool = False,
+        key: str | None = None,
     ) -> TriggeredRun:
         """Run a job now, beside its schedule, with a payload of its own if one is given."""
-        body = given(payload=payload, beside=beside)
+        body = given(payload=payload, allow_overlap=allow_overlap)
         return self._line.ask(triggering(job_id, body, key))
 
     def moved_fires(self, job_id: Id | None = None, *, limit: int | None = None) -> Sequence[MovedFire]:
@@ -164,11 +169,11 @@ class Jobs(Resource):
         dry_run: bool = False,
         confirm: bool = False,
         key: str | None = None,
-    ) -> BackfillAsked:
+    ) -> BackfillCreated:
         """Create the occurrences of [from_, to) again, `rate` a second; with `dry_run` they are only counted."""
         choices = given(rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
         body = {"from": from_, "to": to, **choices}
-        return self._line.ask(posting(path("jobs", job_id, "backfill"), BackfillAsked, body, key=key))
+        return self._line.ask(posting(path("jobs", job_id, "backfill"), BackfillCreated, body, key=key))
 
     def apply(
         self,

@@ -9,7 +9,7 @@ import msgspec
 
 from duly.client.requests import getting, given, listing, path, putting, query_of, removing
 from duly.client.synchronous.transport import Resource
-from duly.wire.gates import Gate, GateLimits, GateRate
+from duly.wire.concurrency_keys import ConcurrencyKey, ConcurrencyKeyLimits, ConcurrencyKeyRate
 from duly.wire.limits import Limit
 
 
@@ -21,10 +21,10 @@ class Limits(Resource):
         return self._line.pages(listing(path("limits"), Limit))
 
     def put(
-        self, places: int, *, everything: bool = False, queue: str | None = None, tenant: int | None = None
+        self, slots: int, *, everything: bool = False, queue: str | None = None, tenant: int | None = None
     ) -> Limit:
         """Let at most `places` runs of a scope run at once, from the next claim on."""
-        body = given(places=places, all=everything, queue=queue, tenant=tenant)
+        body = given(slots=slots, all=everything, queue=queue, tenant=tenant)
         return self._line.ask(putting(path("limits"), Limit, body))
 
     def remove(self, *, everything: bool = False, queue: str | None = None, tenant: int | None = None) -> None:
@@ -34,21 +34,23 @@ class Limits(Resource):
         self._line.ask(msgspec.structs.replace(ask, query=query))
 
 
-class Gates(Resource):
+class ConcurrencyKeys(Resource):
     """Concurrency keys and rate limits, by name."""
 
-    def list(self, *, page_size: int | None = None) -> Iterator[Gate]:
+    def list(self, *, page_size: int | None = None) -> Iterator[ConcurrencyKey]:
         """Return all keys that are in use or limited, in order."""
-        return self._line.pages(listing(path("gates"), Gate, page_size=page_size))
+        return self._line.pages(listing(path("concurrency-keys"), ConcurrencyKey, page_size=page_size))
 
-    def get(self, key: str) -> Gate:
+    def get(self, key: str) -> ConcurrencyKey:
         """Read a key. Raises NotFound."""
-        return self._line.ask(getting(path("gates", key), Gate))
+        return self._line.ask(getting(path("concurrency-keys", key), ConcurrencyKey))
 
-    def limit(self, key: str, *, limit: int | None = None, rate: GateRate | None = None) -> Gate:
+    def limit(self, key: str, *, limit: int | None = None, rate: ConcurrencyKeyRate | None = None) -> ConcurrencyKey:
         """Set the limits of a key, which override those of its runs; those left out come from the runs. Raises Invalid."""
-        return self._line.ask(putting(path("gates", key), Gate, GateLimits(limit=limit, rate=rate)))
+        return self._line.ask(
+            putting(path("concurrency-keys", key), ConcurrencyKey, ConcurrencyKeyLimits(limit=limit, rate=rate))
+        )
 
-    def lift(self, key: str) -> None:
+    def unlimit(self, key: str) -> None:
         """Remove the limits of a key. Raises NotFound."""
-        self._line.ask(removing(path("gates", key)))
+        self._line.ask(removing(path("concurrency-keys", key)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from duly.client.requests import Id, deleting, getting, given, listing, path, posting, putting
 from duly.client.synchronous.transport import Resource
-from duly.wire.queues import Draining, HeldRuns, Hold, HoldChange, Queue, QueueChanged, Worker
+from duly.wire.queues import Draining, HeldRuns, Pause, PauseChange, Queue, QueueChanged, Worker
 from duly.wire.recovery import RecoveryPlan, RecoveryRule
 
 
@@ -22,22 +22,22 @@ class Queues(Resource):
         """Set the maximum age of a queue's oldest due run before work is shed; None restores the default."""
         return self._line.ask(putting(path("queues", name), QueueChanged, {"age_limit": age_limit}))
 
-    def pause(self, name: str, *, reason: str | None = None, everyone: bool = False) -> HoldChange:
+    def pause(self, name: str, *, reason: str | None = None, everyone: bool = False) -> PauseChange:
         """Pause a queue: for one's own runs, or, for the operator, for everyone's."""
         body = given(reason=reason, everyone=everyone)
-        return self._line.ask(posting(path("queues", name, "pause"), HoldChange, body))
+        return self._line.ask(posting(path("queues", name, "pause"), PauseChange, body))
 
-    def resume(self, name: str, *, everyone: bool = False) -> HoldChange:
+    def resume(self, name: str, *, everyone: bool = False) -> PauseChange:
         """Resume a queue."""
-        return self._line.ask(posting(path("queues", name, "resume"), HoldChange, {"everyone": everyone}))
+        return self._line.ask(posting(path("queues", name, "resume"), PauseChange, {"everyone": everyone}))
 
 
-class Holds(Resource):
+class Pauses(Resource):
     """Pauses: the emergency stop."""
 
-    def list(self) -> Iterator[Hold]:
+    def list(self) -> Iterator[Pause]:
         """Return all pauses."""
-        return self._line.pages(listing(path("holds"), Hold))
+        return self._line.pages(listing(path("pauses"), Pause))
 
     def pause(
         self,
@@ -46,15 +46,15 @@ class Holds(Resource):
         queue: str | None = None,
         tenant: int | None = None,
         reason: str | None = None,
-    ) -> HoldChange:
+    ) -> PauseChange:
         """Pause a scope: a queue, a tenant, or everything."""
         body = given(all=everything, queue=queue, tenant=tenant, reason=reason)
-        return self._line.ask(posting(path("pause"), HoldChange, body))
+        return self._line.ask(posting(path("pause"), PauseChange, body))
 
-    def resume(self, *, everything: bool = False, queue: str | None = None, tenant: int | None = None) -> HoldChange:
+    def resume(self, *, everything: bool = False, queue: str | None = None, tenant: int | None = None) -> PauseChange:
         """Resume a scope."""
         body = given(all=everything, queue=queue, tenant=tenant)
-        return self._line.ask(posting(path("resume"), HoldChange, body))
+        return self._line.ask(posting(path("resume"), PauseChange, body))
 
 
 class Workers(Resource):

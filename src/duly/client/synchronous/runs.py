@@ -22,8 +22,8 @@ from duly.wire.runs import (
     LogEnd,
     LogLine,
     LogPage,
+    Rerun,
     Run,
-    RunAgain,
     RunCancelled,
     RunMoved,
     RunSummary,
@@ -75,8 +75,8 @@ class Runs(Resource):
         the server does not answer; the log is requested again nevertheless. Raises NotFound.
         """
         listening = self._line.listen(path("runs", run_id, "logs"), {}, since, read_log, on_silence)
-        with closing(listening) as told:
-            for line in told:
+        with closing(listening) as reported:
+            for line in reported:
                 if isinstance(line, LogEnd):
                     return
                 yield line
@@ -101,7 +101,7 @@ class Runs(Resource):
         """Replay many dead runs, at once or so many a second. Raises Invalid."""
         return self._line.change_many("/v1/runs:replay", chosen, rate=rate)
 
-    def run_again(
+    def rerun(
         self,
         run_id: Id,
         *,
@@ -110,10 +110,10 @@ class Runs(Resource):
         priority: int | None = None,
         at: datetime | None = None,
         key: str | None = None,
-    ) -> RunAgain:
+    ) -> Rerun:
         """Create a new run from an ended one, unchanged or with changes. Raises NotFound, Conflict, Invalid."""
         body = given(payload=payload, queue=queue, priority=priority, at=at)
-        return self._line.ask(posting(path("runs", run_id, "run-again"), RunAgain, body, key=key))
+        return self._line.ask(posting(path("runs", run_id, "run-again"), Rerun, body, key=key))
 
     def replay(self, run_id: Id) -> RunMoved:
         """Replay a dead run, with a new set of attempts. Raises NotFound, Conflict."""

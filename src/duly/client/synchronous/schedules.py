@@ -8,7 +8,7 @@ from typing import Any
 
 from duly.client.requests import Id, deleting, getting, listing, path, putting, removing
 from duly.client.synchronous.transport import Resource
-from duly.wire.calendars import Calendar, KeptCalendar
+from duly.wire.calendars import Calendar, SavedCalendar
 from duly.wire.jobs.manifests import FileJob, FileSummary
 from duly.wire.jobs.verbs import BackfillCancelled, BackfillStatus
 
@@ -24,9 +24,9 @@ class Calendars(Resource):
         """Read a calendar. Raises NotFound."""
         return self._line.ask(getting(path("calendars", name), Calendar))
 
-    def put(self, name: str, definition: Mapping[str, Any]) -> KeptCalendar:
+    def put(self, name: str, definition: Mapping[str, Any]) -> SavedCalendar:
         """Store a calendar, new or changed; the schedules that use it are rearmed."""
-        return self._line.ask(putting(path("calendars", name), KeptCalendar, definition))
+        return self._line.ask(putting(path("calendars", name), SavedCalendar, definition))
 
     def delete(self, name: str) -> None:
         """Delete a calendar that no job uses. Raises NotFound, Invalid."""

@@ -51,7 +51,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     code: str
     severity: Severity
-    says: str
+    message: str
     remedy: str
 
 
@@ -229,7 +229,7 @@ def _engine(facts: Facts) -> Iterator[Finding]:
         )
     if facts.lag_seconds > LAG_SECONDS_MAX:
         yield _error(
-            "staging_late",
+            "staging_delayed",
             f"Staging is {facts.lag_seconds:.0f} s behind: runs start late.",
             "Start another scheduler, `duly scheduler`, and check the load of the database.",
         )
@@ -364,7 +364,7 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
         worst = max(of_host, key=lambda one: abs(one.offset_seconds)).offset_seconds
         roles = ", ".join(sorted({one.role for one in of_host}))
         yield _warning(
-            "host_clock_apart",
+            "host_clock_differs",
             f"The clock of host {host} ({roles}) is {_apart(worst)}. Runs and signatures use the"
             " database's clock; logs and certificate checks on that host do not.",
             "Synchronise its clock with chrony or systemd-timesyncd.",
@@ -376,13 +376,13 @@ def _apart(seconds: float) -> str:
 
 
 def _agreement(facts: Facts) -> Iterator[Finding]:
-    told = {one.tzdb for one in facts.schedulers if one.tzdb is not None} | {facts.tzdb}
+    reported = {one.tzdb for one in facts.schedulers if one.tzdb is not None} | {facts.tzdb}
     if facts.tzdb_in_force is not None:
-        told.add(facts.tzdb_in_force)
-    if len(told) > 1:
+        reported.add(facts.tzdb_in_force)
+    if len(reported) > 1:
         yield _warning(
             "tzdb_differs",
-            f"Time zone data differs between processes: {', '.join(sorted(told))}"
+            f"Time zone data differs between processes: {', '.join(sorted(reported))}"
             + ("." if facts.tzdb_in_force is None else f"; {facts.tzdb_in_force} is in force."),
             "Install the same tzdata everywhere: pip install --upgrade tzdata, and restart.",
         )
@@ -395,7 +395,7 @@ def _agreement(facts: Facts) -> Iterator[Finding]:
         )
     if abs(facts.clock_difference_seconds) > CLOCK_SECONDS_MAX:
         yield _notice(
-            "clock_apart",
+            "clock_differs",
             f"This machine's clock is {_apart(facts.clock_difference_seconds)}. Runs use the"
             " database's clock, so none is late; times in logs do not match.",
             "Synchronise both clocks with chrony or systemd-timesyncd.",
@@ -432,13 +432,13 @@ def _named(names: Sequence[str], one: str, many: str) -> str:
     return f"{one.capitalize()} {names[0]} is" if len(names) == 1 else f"{many.capitalize()} {few(names)} are"
 
 
-def _error(code: str, says: str, remedy: str) -> Finding:
-    return Finding(code, "error", says, remedy)
+def _error(code: str, message: str, remedy: str) -> Finding:
+    return Finding(code, "error", message, remedy)
 
 
-def _warning(code: str, says: str, remedy: str) -> Finding:
-    return Finding(code, "warning", says, remedy)
+def _warning(code: str, message: str, remedy: str) -> Finding:
+    return Finding(code, "warning", message, remedy)
 
 
-def _notice(code: str, says: str, remedy: str) -> Finding:
-    return Finding(code, "notice", says, remedy)
+def _notice(code: str, message: str, remedy: str) -> Finding:
+    return Finding(code, "notice", message, remedy)

@@ -26,7 +26,7 @@ from duly.domain.limits.concurrency import Rate, check_concurrency, check_rate
 from duly.domain.problems import Path
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.callbacks import Callback as KnownCallback
-from duly.domain.runs.callbacks import Then, read_callback
+from duly.domain.runs.callbacks import Callbacks, read_callback
 from duly.domain.runs.expiry import check_expires_after, check_expires_at
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.retry import Retry, retry_policy
@@ -93,9 +93,9 @@ def compile_recurring(
     """Compile a spec to a job with a stored definition; without a schedule it fires once, at `now`. Raises Refused."""
     if carried.get("parent") is not None:
         raise InvalidOption("parent is for one-shots; leave out name, schedule and on_event")
-    if carried.get("after"):
+    if carried.get("depends_on"):
         raise InvalidOption(
-            "after is for one-shots; leave out name, schedule and on_event, or trigger this job with on_done of the other"
+            "after is for one-shots; leave out name, schedule and on_event, or trigger this job with on_end of the other"
         )
     work = _work(spec, carried, defaults, reading)
     when = ("schedule",) if spec.on_event is None else ("on_event",)
@@ -108,13 +108,13 @@ def compile_workflow(spec: WorkflowSpec, reading: Reading = AT_ONCE, **carried: 
     """Compile the spec of a workflow; its nodes are not yet checked against each other. Raises Refused."""
     name = reading.part(("name",), check_name, spec.name, "name")
     tags = reading.part(("tags",), check_tags, spec.tags)
-    then = _then(spec.on_done, spec.on_dead, reading)
-    return Workflow(name or "", reading.nodes((), spec.nodes), tags or (), then, **carried)
+    callbacks = _callbacks(spec.on_end, spec.on_failure, reading)
+    return Workflow(name or "", reading.nodes((), spec.nodes), tags or (), callbacks, **carried)
 
 
 def compile_node(name: str, spec: NodeSpec, reading: Reading) -> Node:
     """Compile a node to a job without a schedule, and its dependencies. Raises Refused."""
-    edges = reading.part((), read_edges, name, msgspec.to_builtins(spec.after))
+    edges = reading.part((), read_edges, name, msgspec.to_builtins(spec.depends_on))
     over = reading.part((), read_map, name, msgspec.to_builtins(spec.map))
     return Node(name, Submission(**_work(spec, _NONE, NO_OPTIONS, reading)), edges or (), over)
 
@@ -144,14 +144,14 @@ def _work(
 
 def _target(spec: JobSpec | NodeSpec, reading: Reading) -> tuple[str, Target | None]:
     """Read the handler that a worker must have, and the target, if it is no function."""
-    asked = spec.target
-    if isinstance(asked, FunctionTarget):
-        return reading.part(("target",), _function, asked.handler) or "", None
-    if isinstance(asked, WorkflowTarget):
+    requested = spec.target
+    if isinstance(requested, FunctionTarget):
+        return reading.part(("target",), _function, requested.handler) or "", None
+    if isinstance(requested, WorkflowTarget):
         assert isinstance(spec, JobSpec)
-        target = _workflow_target(spec, asked, reading)
+        target = _workflow_target(spec, requested, reading)
     else:
-        target = reading.part(("target",), read_target, asked)
+        target = reading.part(("target",), read_target, requested)
     return "" if target is None else handler_of(target), target
 
 
@@ -159,12 +159,12 @@ def _function(handler: str) -> str:
     return check_handler(check_name(handler, "handler"))
 
 
-def _workflow_target(spec: JobSpec, asked: WorkflowTarget, reading: Reading) -> Target | None:
+def _workflow_target(spec: JobSpec, requested: WorkflowTarget, reading: Reading) -> Target | None:
     reading.part(("payload",), _check_no_payload, spec.payload)
-    name = reading.part(("target", "name"), check_name, asked.name or spec.name or "workflow", "name")
+    name = reading.part(("target", "name"), check_name, requested.name or spec.name or "workflow", "name")
     tags = reading.part(("tags",), check_tags, spec.tags)
     try:
-        nodes = reading.nodes(("target",), asked.nodes)
+        nodes = reading.nodes(("target",), requested.nodes)
         workflow = Workflow(name or "", nodes, tags or ())
         return reading.part(("target",), target_for, workflow) if reading.is_sound else None
     except InvalidWorkflow as error:
@@ -197,12 +197,12 @@ def compile_options(
         found["retry"] = reading.part(("retry",), compile_retry, spec.retry)
     if spec.timeout is not None:
         found["timeout_seconds"] = reading.part(("timeout",), check_timeout, spec.timeout)
-    if (gate := spec.concurrency) is not None:
-        asked = (gate.key, gate.limit, gate.order)
-        found |= reading.part(("concurrency",), check_concurrency, *asked) or {}
+    if (key := spec.concurrency) is not None:
+        requested = (key.key, key.limit, key.order)
+        found |= reading.part(("concurrency",), check_concurrency, *requested) or {}
     if (rate := spec.rate_limit) is not None:
-        asked_rate = Rate(rate.key, rate.limit, rate.per, rate.burst)
-        found["rate"] = reading.part(("rate_limit",), check_rate, asked_rate)
+        requested_rate = Rate(rate.key, rate.limit, rate.per, rate.burst)
+        found["rate"] = reading.part(("rate_limit",), check_rate, requested_rate)
     return defaults.but(**found, **_marks(spec, reading), **carried)
 
 
@@ -215,8 +215,8 @@ def _marks(spec: WorkSpec, reading: Reading) -> dict[str, Any]:
         found["expires_seconds"] = reading.part(("expires_after",), check_expires_after, spec.expires_after)
     if spec.expires_at is not None:
         found["expires_at"] = reading.part(("expires_at",), _expires_at, spec)
-    if isinstance(spec, JobSpec) and (then := _then(spec.on_done, spec.on_dead, reading)) is not None:
-        found["then"] = then
+    if isinstance(spec, JobSpec) and (callbacks := _callbacks(spec.on_end, spec.on_failure, reading)) is not None:
+        found["callbacks"] = callbacks
     return found
 
 
@@ -235,11 +235,11 @@ def _expires_at(spec: WorkSpec) -> float:
     return check_expires_at(spec.expires_at, moment_of(spec.schedule))
 
 
-def _then(on_done: Callback | None, on_dead: Callback | None, reading: Reading) -> Then | None:
+def _callbacks(on_end: Callback | None, on_failure: Callback | None, reading: Reading) -> Callbacks | None:
     done, dead = (
         None
         if given is None
         else reading.part((word,), read_callback, word, KnownCallback(given.url, given.job, given.queue))
-        for word, given in (("on_done", on_done), ("on_dead", on_dead))
+        for word, given in (("on_end", on_end), ("on_failure", on_failure))
     )
-    return None if done is None and dead is None else Then(done, dead)
+    return None if done is None and dead is None else Callbacks(done, dead)

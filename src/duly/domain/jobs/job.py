@@ -22,7 +22,7 @@ REASON_CHARACTERS_MAX = 500
 DELAY_MAX = timedelta(days=36_500)
 # Moments beyond these may not exist in another zone, and drivers send the extreme ones as infinity.
 YEAR_MIN, YEAR_MAX = 2, 9998
-GATE_PLACES_MAX = 999_999
+CONCURRENCY_SLOTS_MAX = 999_999
 TAGS_MAX = 32
 _PRINTABLE = f"1 to {NAME_CHARACTERS_MAX} printable characters"
 _WAITING = ("queue", "buffer_one", "cancel_running")
@@ -155,11 +155,11 @@ def check_delay(value: Duration) -> timedelta:
     return delay
 
 
-def check_gate(name: str, places: int) -> tuple[str, int]:
+def check_concurrency_key(name: str, slots: int) -> tuple[str, int]:
     """Check a concurrency key and its number of slots. Raises InvalidOption."""
-    if not is_whole(places) or not 1 <= places <= GATE_PLACES_MAX:
-        raise InvalidOption(f"concurrency {shown(places)} is outside 1 to {GATE_PLACES_MAX} runs at once")
-    return check_name(name, "concurrency key"), places
+    if not is_whole(slots) or not 1 <= slots <= CONCURRENCY_SLOTS_MAX:
+        raise InvalidOption(f"concurrency {shown(slots)} is outside 1 to {CONCURRENCY_SLOTS_MAX} runs at once")
+    return check_name(name, "concurrency key"), slots
 
 
 def check_tags(values: object) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ def check_traceparent(value: object) -> str:
 def check_overlap(job: Recurring) -> None:
     """Refuse a waiting overlap policy beside a concurrency key, which makes runs wait too. Raises InvalidOption."""
     overlap = job.schedule.get("overlap")
-    if not isinstance(overlap, Mapping) or job.options.policy.gate is None:
+    if not isinstance(overlap, Mapping) or job.options.policy.concurrency is None:
         return
     policy, limit = overlap.get("policy"), overlap.get("limit")
     if policy in _WAITING or (policy == "allow" and limit is not None):

@@ -59,7 +59,7 @@ class Manifest(msgspec.Struct, frozen=True):
         for name, wanted in self.jobs.items():
             gathering = Gathering(("jobs", name), problems)
             gathering.part(("target",), allowed.check, wanted.job.options.policy.target)
-            gathering.part((), allowed.check_told, wanted.job.options.metadata.then)
+            gathering.part((), allowed.check_callbacks_allowed, wanted.job.options.metadata.callbacks)
         if problems:
             raise self.refused(problems)
 
@@ -125,7 +125,7 @@ class Gathering:
     def _node(self, path: Path, name: str, given: object) -> Node | None:
         place, before = (*path, "nodes", name), len(self._problems)
         part = _in_full(given, place, self._problems)
-        spec = gather(NodeSpec, part, place, self._problems, raw=("after", "map"))
+        spec = gather(NodeSpec, part, place, self._problems, raw=("depends_on", "map"))
         if spec is None or not isinstance(given, Mapping):
             return None
         node = compile_node(name, _with_defaults(spec, given, self._defaults), Gathering(place, self._problems))
@@ -251,7 +251,7 @@ def _in_full(given: object, path: Path, problems: list[Problem]) -> Any:
     if not isinstance(given, Mapping):
         return given
     said = {key: part for key, part in given.items() if part is not None}
-    said |= {word: short_callback(said[word]) for word in ("on_done", "on_dead") if isinstance(said.get(word), str)}
+    said |= {word: short_callback(said[word]) for word in ("on_end", "on_failure") if isinstance(said.get(word), str)}
     target = said.get("target")
     if isinstance(target, str):
         said["target"] = {"type": FUNCTION, "handler": target}

@@ -15,7 +15,7 @@ import msgspec
 from duly.domain.duration import to_iso
 from duly.domain.jobs.job import Recurring, StandingJob
 from duly.domain.jobs.spec_of import rules_of
-from duly.domain.runs.callbacks import Then
+from duly.domain.runs.callbacks import Callbacks
 from duly.domain.runs.options import RunOptions
 from duly.domain.targets.masking import HIDDEN, is_secret, masked_node
 from duly.domain.targets.target import Target, WorkflowTarget
@@ -49,7 +49,7 @@ class Kept(StandingJob, frozen=True):
     @property
     def shape(self) -> dict[str, Any]:
         """The schedule as it was requested."""
-        return asking.asked_shape(self.schedule, self.every_seconds)
+        return asking.requested_shape(self.schedule, self.every_seconds)
 
     @property
     def definition(self) -> Recurring:
@@ -118,16 +118,16 @@ def _parts(job: Recurring) -> dict[str, Any]:
     found |= {name: msgspec.to_builtins(rule) for name, rule in rules.items()} | {"tags": sorted(rules["tags"]) or None}
     return (
         found
-        | _sealed_queries(job.options.metadata.then or Then())
+        | _sealed_queries(job.options.metadata.callbacks or Callbacks())
         | _target_parts(job.handler, job.options.policy.target)
     )
 
 
-def _sealed_queries(then: Then) -> dict[str, Any]:
-    callbacks = {"on_done": then.done, "on_dead": then.dead}
+def _sealed_queries(callbacks: Callbacks) -> dict[str, Any]:
+    by_name = {"on_end": callbacks.end, "on_failure": callbacks.failure}
     return {
         f"{name}.url, {_SEALED_QUERY}": callback.sealed_url
-        for name, callback in callbacks.items()
+        for name, callback in by_name.items()
         if callback is not None and callback.sealed_url is not None
     }
 
@@ -181,10 +181,10 @@ def _settle_anchors(was: Mapping[str, Any], will: Mapping[str, Any], anchor: str
     before, after = was.get("trigger", {}), will.get("trigger", {})
     if before.get("type") != "interval" or after.get("type") != "interval":
         return
-    asked = before.pop("anchor", None)
+    requested = before.pop("anchor", None)
     if "anchor" in after:
         # A `start` may put off the first fire of a delay.
-        before["anchor"] = asked if "mode" in before else anchor
+        before["anchor"] = requested if "mode" in before else anchor
 
 
 def _utc(moment: datetime) -> str:

@@ -19,14 +19,14 @@ def export(source: str, jobs: Sequence[Kept], calendars: Mapping[str, Mapping[st
 
     Secrets are `***`, which keeps the stored values.
     """
-    made = {job.name: _job(job) for job in jobs}
+    created = {job.name: _job(job) for job in jobs}
     used = {use["name"] for job in jobs for use in job.shape.get("calendars") or ()}
     kept = {
         name: {key: value for key, value in definition.items() if key != "name" and value is not None}
         for name, definition in calendars.items()
         if name in used
     }
-    return {"source": source} | ({"calendars": kept} if kept else {}) | {"jobs": made}
+    return {"source": source} | ({"calendars": kept} if kept else {}) | {"jobs": created}
 
 
 def _job(job: Kept) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _job(job: Kept) -> dict[str, Any]:
     entry: dict[str, Any] = {"target": _target(target, job.name)}
     if schedule is not None:
         entry["schedule"] = _schedule(job, schedule)
-    entry |= {name: _short(value) if name in ("on_done", "on_dead") else value for name, value in fields.items()}
+    entry |= {name: _short(value) if name in ("on_end", "on_failure") else value for name, value in fields.items()}
     return entry | ({"paused": True} if job.is_paused else {})
 
 

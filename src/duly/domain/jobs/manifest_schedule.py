@@ -54,7 +54,7 @@ def kind_of(given: object) -> str:
 
 def placed(kind: str, error: TriggerError) -> list[tuple[Path, str]]:
     """Return the problems of a schedule, with positions in the source text."""
-    return [(_place(kind, one.field), _told(one)) for one in error.errors]
+    return [(_place(kind, one.field), _reported(one)) for one in error.errors]
 
 
 def _contradictions(said: Mapping[str, Any], path: Path) -> list[Problem]:
@@ -91,7 +91,7 @@ def _zoned(trigger: Any, tz: str | None) -> Any:
     return trigger if names_zone or trigger.get("type") not in _ZONED else {**trigger, "tz": tz}
 
 
-def _told(error: TriggerError) -> str:
+def _reported(error: TriggerError) -> str:
     return error.message if not error.hint or error.hint in error.message else f"{error.message}; try {error.hint}"
 
 

@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 _NAME = {"type": "string", "description": "Short for a function: the name of its handler."}
 _ENGLISH = {"type": "string", "description": "A schedule in English, such as `every day at 9am`."}
 _GOAL = {"type": "string", "description": "Short form: a URL, or the name of a job."}
-_SHORT = {"target": _NAME, "on_done": _GOAL, "on_dead": _GOAL}
+_SHORT = {"target": _NAME, "on_end": _GOAL, "on_failure": _GOAL}
 # Structs that a file writes differently than HTTP does.
 _ENTRIES = ("JobEntry", "NodeSpec")  # where an empty key counts as left out
 OF_FILES = frozenset(

@@ -70,8 +70,8 @@ class Defaults(Spec, frozen=True):
     retry: RetryPolicy | None = None
     timeout: Annotated[str | float, Meta(description="ISO 8601, such as PT30S, or seconds.")] | None = None
     tags: Tags | None = None
-    on_done: Callback | None = None
-    on_dead: Callback | None = None
+    on_end: Callback | None = None
+    on_failure: Callback | None = None
     tz: Annotated[str, Meta(description="Time zone of schedules that have none.", examples=["Europe/Paris"])] | None = (
         None
     )

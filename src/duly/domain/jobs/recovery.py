@@ -36,7 +36,7 @@ class Rule(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """The decision on missed fires: the part to create, its number of runs, and the number left out."""
 
-    made: tuple[datetime, datetime] | None
+    created: tuple[datetime, datetime] | None
     count: int
     skips: tuple[Skip, ...]
 

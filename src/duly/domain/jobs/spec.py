@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import Duration, Moment, Name, Payload, Priority, Spec, Tags
-from duly.domain.jobs.job import GATE_PLACES_MAX
+from duly.domain.jobs.job import CONCURRENCY_SLOTS_MAX
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.spec import CommandTarget, ContainerTarget, FunctionTarget, WebhookTarget
 
@@ -48,7 +48,7 @@ JitterPart = Literal["full", "equal", "none"] | Annotated[float, Meta(ge=0, le=1
 class RetryRule(Spec, frozen=True, omit_defaults=True):
     """A rule for one kind of failure: exactly one of `error`, `status` and `exit`. A snooze uses up no attempt."""
 
-    then: Literal["retry", "bury", "snooze"]
+    action: Literal["retry", "dead", "snooze"]
     error: (
         Annotated[str, Meta(max_length=200, description="Exception class by name or path, or a pattern: *Timeout.")]
         | None
@@ -88,7 +88,7 @@ class Concurrency(Spec, frozen=True):
     """
 
     key: Name
-    limit: Annotated[int, Meta(ge=1, le=GATE_PLACES_MAX)] = 1
+    limit: Annotated[int, Meta(ge=1, le=CONCURRENCY_SLOTS_MAX)] = 1
     order: Annotated[
         Literal["fifo"] | None,
         Meta(description="fifo: strictly by due time, one run at a time. Null: as slots become free."),
@@ -175,7 +175,7 @@ class NodeSpec(WorkSpec, frozen=True, kw_only=True):
 
     target: FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget
     payload: Payload = msgspec.field(default_factory=dict)
-    after: Annotated[
+    depends_on: Annotated[
         list[NodeName | NodeEdge],
         Meta(max_length=NODES_MAX, description="Nodes this one depends on; a plain name: that node must succeed."),
     ] = msgspec.field(default_factory=list)
@@ -201,8 +201,8 @@ class WorkflowSpec(Spec, frozen=True):
     name: Name
     nodes: Nodes
     tags: Tags = msgspec.field(default_factory=list)
-    on_done: Callback | None = None
-    on_dead: Callback | None = None
+    on_end: Callback | None = None
+    on_failure: Callback | None = None
 
 
 Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget
@@ -214,8 +214,8 @@ class JobRules(WorkSpec, frozen=True):
     name: Name | None = None
     schedule: ScheduleFields | None = None
     on_event: EventMatch | None = None
-    on_done: Callback | None = None
-    on_dead: Callback | None = None
+    on_end: Callback | None = None
+    on_failure: Callback | None = None
 
 
 class JobSpec(JobRules, frozen=True, kw_only=True):

@@ -31,12 +31,12 @@ from duly.domain.jobs.spec import (
 )
 from duly.domain.limits.concurrency import FIFO, in_words
 from duly.domain.runs.callbacks import Callback as KnownCallback
-from duly.domain.runs.callbacks import Then
+from duly.domain.runs.callbacks import Callbacks
 from duly.domain.runs.expiry import expiry_moment
 from duly.domain.runs.options import RunOptions, RunPolicy
 from duly.domain.runs.payload import read_anyhow
-from duly.domain.runs.retry import told_policy
-from duly.domain.targets.masking import masked, masked_then
+from duly.domain.runs.retry import described_policy
+from duly.domain.targets.masking import masked, masked_callbacks
 from duly.domain.targets.spec import FunctionTarget, spec_of_target
 from duly.domain.targets.target import WorkflowTarget as KnownWorkflow
 from duly.domain.targets.target import is_reserved, type_of
@@ -68,17 +68,17 @@ def rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any]:
 
 def run_rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any]:
     """Return the fields of a spec that a run shows as its definition; `retry` is None where it is left to the handler."""
-    policy, then = options.policy, options.metadata.then
-    then = (masked_then(then) if is_shown else then) or Then()
+    policy, callbacks = options.policy, options.metadata.callbacks
+    callbacks = (masked_callbacks(callbacks) if is_shown else callbacks) or Callbacks()
     return {
-        "retry": msgspec.convert(told_policy(policy.retry), RetryPolicy) if policy.own else None,
+        "retry": msgspec.convert(described_policy(policy.retry), RetryPolicy) if policy.own else None,
         "timeout": _duration(policy.timeout_seconds),
         "concurrency": _concurrency(policy),
         "rate_limit": _rate_limit(policy),
         "expires_at": None if policy.expires_at is None else expiry_moment(policy.expires_at),
         "expires_after": _duration(policy.expires_seconds),
-        "on_done": _callback(then.done),
-        "on_dead": _callback(then.dead),
+        "on_end": _callback(callbacks.end),
+        "on_failure": _callback(callbacks.failure),
     }
 
 
@@ -101,13 +101,13 @@ def waits_of(shape: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def workflow_spec_of(workflow: Workflow) -> WorkflowSpec:
     """Return the spec of a workflow that is yet to be submitted, its secrets as they are."""
-    then = workflow.then or Then()
+    callbacks = workflow.callbacks or Callbacks()
     return WorkflowSpec(
         name=workflow.name,
         nodes=_nodes(workflow.nodes, is_shown=False),
         tags=list(workflow.tags),
-        on_done=_callback(then.done),
-        on_dead=_callback(then.dead),
+        on_end=_callback(callbacks.end),
+        on_failure=_callback(callbacks.failure),
     )
 
 
@@ -144,12 +144,12 @@ def _node(node: Node, *, is_shown: bool) -> NodeSpec:
     shot = node.submission
     return NodeSpec(
         target=cast(Any, target_spec(shot.handler, shot.options, is_shown=is_shown)),
-        after=[_edge(edge) for edge in node.after],
+        depends_on=[_edge(edge) for edge in node.depends_on],
         map=None if node.map is None else NodeReference(node=node.map.node, path=list(node.map.path)),
         queue=shot.queue,
         priority=shot.priority,
         payload=msgspec.json.decode(shot.payload),
-        **{name: rule for name, rule in rules_of(shot.options).items() if name not in ("on_done", "on_dead")},
+        **{name: rule for name, rule in rules_of(shot.options).items() if name not in ("on_end", "on_failure")},
     )
 
 
@@ -158,9 +158,9 @@ def _edge(edge: Edge) -> str | NodeEdge:
 
 
 def _concurrency(policy: RunPolicy) -> Concurrency | None:
-    if policy.gate is None:
+    if policy.concurrency is None:
         return None
-    return Concurrency(key=policy.gate[0], limit=policy.gate[1], order=FIFO if policy.fifo else None)
+    return Concurrency(key=policy.concurrency[0], limit=policy.concurrency[1], order=FIFO if policy.fifo else None)
 
 
 def _rate_limit(policy: RunPolicy) -> RateLimit | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
-from duly.domain.jobs.job import check_gate, check_name
+from duly.domain.jobs.job import check_concurrency_key, check_name
 from duly.domain.number import is_number, is_whole
 from duly.domain.triggers.errors import shown
 
@@ -41,7 +41,7 @@ def check_concurrency(key: str, limit: int, order: str | None = None) -> dict[st
         raise InvalidOption(f"order {shown(order)} is unknown; use fifo, or leave it out")
     if order is not None and limit != 1:
         raise InvalidOption(f"concurrency {limit!r} does not go with order fifo; use a limit of 1")
-    return {"gate": check_gate(key, limit), "fifo": order is not None}
+    return {"concurrency": check_concurrency_key(key, limit), "fifo": order is not None}
 
 
 def check_rate(rate: Rate) -> tuple[str, float, int]:
@@ -74,7 +74,7 @@ def in_words(per_second: float) -> dict[str, Any]:
     return {"limit": per_second, "per": to_iso(timedelta(seconds=1))}
 
 
-def kind_of(key: str, *, is_line: bool, has_places: bool) -> str:
+def kind_of(key: str, *, is_line: bool, has_slots: bool) -> str:
     """Return the kind of a key: who made it, and whether its runs start in order."""
     if key.startswith("overlap/"):
         return "overlap"
@@ -82,4 +82,4 @@ def kind_of(key: str, *, is_line: bool, has_places: bool) -> str:
         return "backfill"
     if is_line:
         return FIFO
-    return "concurrency" if has_places else "rate"
+    return "concurrency" if has_slots else "rate"

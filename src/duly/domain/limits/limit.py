@@ -8,9 +8,9 @@ from datetime import datetime
 import msgspec
 
 from duly.domain.errors import InvalidOption
-from duly.domain.limits.pause import Holds, Scope
+from duly.domain.limits.pause import Pauses, Scope
 
-PLACES_MAX = 1_000_000
+SLOTS_MAX = 1_000_000
 # The prefix of `set_by` for limits that the operator set. It is stored there because claims read whole rows of limits,
 # and claims of an older version would not know another column.
 OPERATOR = "the operator"
@@ -20,7 +20,7 @@ class Limit(msgspec.Struct, frozen=True):
     """At most `places` runs of a scope run at once; `running` do, as far as was counted."""
 
     scope: Scope
-    places: int
+    slots: int
     running: int
     set_by: str
     set_at: datetime
@@ -34,27 +34,27 @@ class Limit(msgspec.Struct, frozen=True):
 class StandingLimits:
     """All limits at one moment, as a worker needs them: the slots of each scope."""
 
-    def __init__(self, places: Mapping[Scope, int] | None = None) -> None:
-        self._places = dict(places or {})
+    def __init__(self, slots: Mapping[Scope, int] | None = None) -> None:
+        self._slots = dict(slots or {})
 
     def __bool__(self) -> bool:
-        return bool(self._places)
+        return bool(self._slots)
 
-    def narrowed_since(self, before: StandingLimits) -> Holds:
+    def narrowed_since(self, before: StandingLimits) -> Pauses:
         """Return the scopes with fewer slots than before, or with a new limit."""
-        known = before._places
-        return Holds(scope for scope, places in self._places.items() if scope not in known or places < known[scope])
+        known = before._slots
+        return Pauses(scope for scope, slots in self._slots.items() if scope not in known or slots < known[scope])
 
 
-def check_places(places: int) -> int:
+def check_slots(slots: int) -> int:
     """Check a number of slots. Raises InvalidOption."""
-    if not 1 <= places <= PLACES_MAX:
+    if not 1 <= slots <= SLOTS_MAX:
         raise InvalidOption(
-            f"places {places} is outside 1 to {PLACES_MAX:,}; to stop all starts, pause; for no limit, delete it"
+            f"places {slots} is outside 1 to {SLOTS_MAX:,}; to stop all starts, pause; for no limit, delete it"
         )
-    return places
+    return slots
 
 
-def told_setter(by: str, *, is_operator: bool) -> str:
+def described_setter(by: str, *, is_operator: bool) -> str:
     """Describe who set a limit; a key cannot pass for the operator, because it is described as a key."""
     return f"{OPERATOR}, {by}" if is_operator and not by.startswith(OPERATOR) else by

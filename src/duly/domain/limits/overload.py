@@ -46,7 +46,7 @@ class Overload(msgspec.Struct, frozen=True):
         return shed
 
 
-def overload_told(age_seconds: float, limit_seconds: float) -> str:
+def described_overload(age_seconds: float, limit_seconds: float) -> str:
     """Describe the overload of a tenant in a queue, and its consequence."""
     return (
         f"overloaded: its oldest run has waited for {age_seconds:.0f} s of {limit_seconds:g} s,"

@@ -52,16 +52,16 @@ class Scope(msgspec.Struct, frozen=True):
 EVERYTHING = Scope()
 
 
-class Hold(msgspec.Struct, frozen=True):
+class Pause(msgspec.Struct, frozen=True):
     """A paused scope: by whom, since when and why."""
 
     scope: Scope
     reason: str
-    held_by: str
-    held_at: datetime
+    paused_by: str
+    paused_at: datetime
 
 
-class Holds:
+class Pauses:
     """All pauses at one moment, as those who start runs need them."""
 
     def __init__(self, scopes: Iterable[Scope] = ()) -> None:
@@ -71,7 +71,7 @@ class Holds:
         return bool(self._scopes)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Holds) and self._scopes == other._scopes
+        return isinstance(other, Pauses) and self._scopes == other._scopes
 
     def __hash__(self) -> int:
         return hash(self._scopes)

@@ -52,14 +52,14 @@ class Verdict(msgspec.Struct, frozen=True):
     def headers(self) -> dict[str, str]:
         """The limit as HTTP headers."""
         name, full_in = self.limit.whose, (self.limit.burst - self.remaining) / self.limit.rate
-        told = {
+        reported = {
             "RateLimit-Policy": f'"{name}";q={self.limit.burst};w={BURST_SECONDS}',
             "RateLimit": f'"{name}";r={self.remaining};t={max(0, ceil(full_in))}',
         }
-        return told if self.is_allowed else told | {"Retry-After": str(max(1, ceil(self.retry_after)))}
+        return reported if self.is_allowed else reported | {"Retry-After": str(max(1, ceil(self.retry_after)))}
 
 
-class Purse(msgspec.Struct):
+class RequestBudget(msgspec.Struct):
     """The tokens that a process has drawn and not spent, and the bucket's last known level."""
 
     tokens: int = 0

@@ -15,7 +15,7 @@ _CATCH_UP_SECONDS = 60.0
 _HEADROOM = 1.2  # a queue stays short only below full load
 
 
-class Pace(msgspec.Struct, frozen=True):
+class Throughput(msgspec.Struct, frozen=True):
     """The recent throughput of a queue: runs ended a second, their mean duration, and the handler that took most time."""
 
     per_second: float = 0.0
@@ -28,11 +28,11 @@ class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     slots_per_worker: float = SLOTS_DEFAULT
     slots: int = 0  # of all workers that serve it
-    pace: Pace = Pace()
+    throughput: Throughput = Throughput()
     ready: int = 0
     oldest_age_seconds: float = 0.0
     age_limit_seconds: float = 60.0
-    coming: Sequence[int] = ()
+    upcoming: Sequence[int] = ()
 
 
 def slots_for(slots: int, pools: Mapping[str, int], handler: str | None) -> int:
@@ -49,14 +49,14 @@ def slots_for(slots: int, pools: Mapping[str, int], handler: str | None) -> int:
 
 def spare_per_second(load: QueueLoad) -> float:
     """Return the spare capacity of a queue's workers in runs a second; 0 where there are none."""
-    return max(0.0, load.slots / max(_mean(load), 0.001) - load.pace.per_second)
+    return max(0.0, load.slots / max(_mean(load), 0.001) - load.throughput.per_second)
 
 
 def desired_workers(load: QueueLoad) -> int:
     """Return how many workers keep up with a queue, bring its oldest age below half of its limit, and meet its next
     peak.
     """
-    if not load.ready and not any(load.coming) and not load.pace.per_second:
+    if not load.ready and not any(load.upcoming) and not load.throughput.per_second:
         return 0
     slots = max(_to_keep_up(load) + _to_catch_up(load), _to_meet_the_peak(load))
     return max(1, math.ceil(slots * _HEADROOM / max(1.0, load.slots_per_worker)))
@@ -64,7 +64,7 @@ def desired_workers(load: QueueLoad) -> int:
 
 def _to_keep_up(load: QueueLoad) -> float:
     """Return the slots that arrivals keep busy: by Little's law, arrivals a second times seconds in a slot."""
-    return load.pace.per_second * _mean(load)
+    return load.throughput.per_second * _mean(load)
 
 
 def _to_catch_up(load: QueueLoad) -> float:
@@ -76,11 +76,11 @@ def _to_catch_up(load: QueueLoad) -> float:
 
 def _to_meet_the_peak(load: QueueLoad) -> float:
     """Return the slots for the busiest of the next minutes, done within that minute."""
-    return max(load.coming, default=0) * _mean(load) / 60.0
+    return max(load.upcoming, default=0) * _mean(load) / 60.0
 
 
 def _mean(load: QueueLoad) -> float:
-    return SECONDS_DEFAULT if load.pace.mean_seconds is None else load.pace.mean_seconds
+    return SECONDS_DEFAULT if load.throughput.mean_seconds is None else load.throughput.mean_seconds
 
 
 def spread(first_minute: int, count: int, every_seconds: float | None) -> list[int]:

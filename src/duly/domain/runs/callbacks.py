@@ -29,18 +29,18 @@ class Callback(msgspec.Struct, frozen=True, omit_defaults=True):
     sealed_url: str | None = None  # the whole URL, sealed, if the query of `url` has its secrets removed
 
 
-class Then(msgspec.Struct, frozen=True, omit_defaults=True):
+class Callbacks(msgspec.Struct, frozen=True, omit_defaults=True):
     """The completion callbacks of a run, by outcome."""
 
-    done: Callback | None = None
-    dead: Callback | None = None
+    end: Callback | None = None
+    failure: Callback | None = None
 
 
-def check_then(on_done: object, on_dead: object) -> Then | None:
+def check_callbacks(on_end: object, on_failure: object) -> Callbacks | None:
     """Check the callbacks for every end and for dead letters; None without either. Raises InvalidOption."""
-    if on_done is None and on_dead is None:
+    if on_end is None and on_failure is None:
         return None
-    return Then(read_callback("on_done", on_done), read_callback("on_dead", on_dead))
+    return Callbacks(read_callback("on_end", on_end), read_callback("on_failure", on_failure))
 
 
 def read_callback(what: str, given: object) -> Callback | None:

@@ -9,18 +9,18 @@ from uuid import UUID
 from duly.domain.errors import InvalidOption
 from duly.domain.triggers.errors import shown
 
-AFTER_MAX = 100
+DEPENDENCIES_MAX = 100
 ON = ("success", "failure", "always")
 
-After = tuple[tuple[str, str], ...]  # as runs carry it: a job's id, and one of ON
+DependsOn = tuple[tuple[str, str], ...]  # as runs carry it: a job's id, and one of ON
 
 
-def check_after(asked: Iterable[tuple[UUID | str, str]]) -> After:
+def check_dependencies(requested: Iterable[tuple[UUID | str, str]]) -> DependsOn:
     """Check jobs and the outcome required of each. Raises InvalidOption."""
-    pairs = tuple((_job(job), _end(on, job)) for job, on in asked)
-    if len(pairs) > AFTER_MAX:
+    pairs = tuple((_job(job), _end(on, job)) for job, on in requested)
+    if len(pairs) > DEPENDENCIES_MAX:
         raise InvalidOption(
-            f"after names {len(pairs)} jobs; the limit is {AFTER_MAX}. Chain some of them, or use a workflow"
+            f"after names {len(pairs)} jobs; the limit is {DEPENDENCIES_MAX}. Chain some of them, or use a workflow"
         )
     named = Counter(job for job, _ in pairs)
     if (twice := next((job for job, times in named.items() if times > 1), None)) is not None:
@@ -28,10 +28,10 @@ def check_after(asked: Iterable[tuple[UUID | str, str]]) -> After:
     return pairs
 
 
-def read_after(text: str) -> tuple[str, str]:
+def read_dependency(text: str) -> tuple[str, str]:
     """Parse a dependency as typed: a job's id, or with `:failure` or `:always` after it. Raises InvalidOption."""
     job, _, on = text.partition(":")
-    return check_after([(job, on or ON[0])])[0]
+    return check_dependencies([(job, on or ON[0])])[0]
 
 
 def _job(value: UUID | str) -> str:

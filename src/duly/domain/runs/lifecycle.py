@@ -88,9 +88,9 @@ def _after_loss(run: Run, outcome: Lost, chance: float, now: datetime) -> Transi
 def _after_failure(run: Run, outcome: Failed | TimedOut, chance: float, now: datetime) -> Transition:
     """Decide after a failure: by the first matching rule, else by the policy."""
     rule = _rule(run, outcome)
-    if rule is not None and rule.then == "bury":
+    if rule is not None and rule.action == "dead":
         return Bury(outcome.reason)
-    if rule is not None and rule.then == "snooze":
+    if rule is not None and rule.action == "snooze":
         return _snoozed(run, outcome, rule, now)
     if rule is None and isinstance(outcome, Failed) and not outcome.retryable:
         return Bury(outcome.reason)
@@ -125,8 +125,8 @@ def _delay(run: Run, outcome: Failed | TimedOut, rule: Rule | None, chance: floa
         delay = run.policy.retry.drawn(rule.delay, chance)
     else:
         delay = run.policy.retry.delay_after(_attempt_of_this_life(run), chance)
-    asked = outcome.retry_after if isinstance(outcome, Failed) else None
-    return max(delay, min(asked, RETRY_AFTER_MAX)) if asked else delay
+    requested = outcome.retry_after if isinstance(outcome, Failed) else None
+    return max(delay, min(requested, RETRY_AFTER_MAX)) if requested else delay
 
 
 def _in_time(run: Run, reason: str, wait: WaitFor, now: datetime) -> Transition:

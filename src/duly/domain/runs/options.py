@@ -12,8 +12,8 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.runs.callbacks import Then
-from duly.domain.runs.dependencies import After
+from duly.domain.runs.callbacks import Callbacks
+from duly.domain.runs.dependencies import DependsOn
 from duly.domain.runs.retry import Retry
 from duly.domain.targets.target import Target
 
@@ -25,7 +25,9 @@ class RunPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_seconds: float | None = None
     target: Target | None = None  # None: a function
     own: bool = False
-    gate: tuple[str, int] | None = None  # a concurrency key, and how many of its runs may be ready or running at once
+    concurrency: tuple[str, int] | None = (
+        None  # a concurrency key, and how many of its runs may be ready or running at once
+    )
     fifo: bool | int = False  # the runs of its key go one after another, in order; the store numbers them
     rate: tuple[str, float, int] | None = None  # a key, its starts a second, and how many at once after a rest
     expires_at: float | None = None  # seconds since 1970: after this it is not started
@@ -36,7 +38,7 @@ class RunPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def has_consequence(self) -> bool:
         """Return whether the end of a run has more effects than its record: a slot, the next fire, or a count of failures."""
-        return self.gate is not None or self.rearm or self.watch is not None
+        return self.concurrency is not None or self.rearm or self.watch is not None
 
     def or_handlers(self, handler: RunPolicy) -> RunPolicy:
         """Return this policy; unless it is the job's own, with the handler's retries, timeout and expiry."""
@@ -58,9 +60,9 @@ class RunMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     traceparent: str | None = None
     parent: UUID | None = None  # the run whose subtask this is
     node: tuple[UUID, str] | None = None  # the workflow, and its name there
-    after: After = ()
-    then: Then | None = None
-    again_of: UUID | None = None  # the ended run that this one was copied from
+    depends_on: DependsOn = ()
+    callbacks: Callbacks | None = None
+    rerun_of: UUID | None = None  # the ended run that this one was copied from
 
 
 class RunHistory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,7 +84,7 @@ NO_HISTORY = RunHistory()
 
 # Options that name one of these are a policy of the job's own.
 _OWN = frozenset({"retry", "timeout_seconds", "target"})
-_SAID = _OWN | {"gate", "rate"}  # So is a change that names these; in a row, the engine may have added them.
+_SAID = _OWN | {"concurrency", "rate"}  # So is a change that names these; in a row, the engine may have added them.
 _FIELDS = frozenset(name for part in (PLAIN, NO_METADATA, NO_HISTORY) for name in part.__struct_fields__)
 _OVERLAP = "overlap/"  # prefix of the concurrency key of a schedule whose occurrences wait for each other
 
@@ -107,23 +109,23 @@ class RunOptions(msgspec.Struct, frozen=True):
             _changed(self.policy, fields), _changed(self.metadata, fields), _changed(self.history, fields)
         )
 
-    def again(self, run_id: UUID, marks: Mapping[str, Any]) -> RunOptions:
+    def again(self, run_id: UUID, labels: Mapping[str, Any]) -> RunOptions:
         """Return the options of a new run that repeats an ended one, for the request that `marks` describe.
 
         A run of a schedule drops the schedule's overlap and failure count.
         """
         policy, metadata = self.policy, self.metadata
-        is_overlap = policy.gate is not None and policy.gate[0].startswith(_OVERLAP)
+        is_overlap = policy.concurrency is not None and policy.concurrency[0].startswith(_OVERLAP)
         return RunOptions(
             msgspec.structs.replace(
                 policy,
-                gate=None if is_overlap else policy.gate,
+                concurrency=None if is_overlap else policy.concurrency,
                 fifo=bool(policy.fifo),  # The store numbers them.
                 expires_at=None,
                 rearm=False,
                 watch=None,
             ),
-            RunMetadata(metadata.tags, then=metadata.then, again_of=run_id, **marks),
+            RunMetadata(metadata.tags, callbacks=metadata.callbacks, rerun_of=run_id, **labels),
         )
 
 

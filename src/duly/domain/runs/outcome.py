@@ -90,7 +90,7 @@ class Spent(msgspec.Struct, frozen=True, tag=True):
         return f"{self.after}; its handler allows {self.allowed} attempt{'s' * (self.allowed != 1)}"
 
 
-class Parked(msgspec.Struct, frozen=True, tag=True):
+class WaitForDestination(msgspec.Struct, frozen=True, tag=True):
     """Its destination must not be called now: the run waits for it, and no attempt was made."""
 
     origin: str
@@ -103,4 +103,4 @@ class Awaited(msgspec.Struct, frozen=True, tag=True):
 
 
 Outcome = Succeeded | Failed | TimedOut | Lost | Cancelled | Snoozed | Expired | Spent
-Deferral = Parked | Awaited  # no outcome yet: the run leaves its worker and waits for something
+Deferral = WaitForDestination | Awaited  # no outcome yet: the run leaves its worker and waits for something

@@ -14,7 +14,7 @@ import msgspec
 from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.number import is_whole
-from duly.domain.runs.retry_rules import Rule, read_rules, told_rule
+from duly.domain.runs.retry_rules import Rule, described_rule, read_rules
 from duly.domain.triggers.errors import shown
 
 Policy = Literal["exponential", "linear", "fixed", "list"]
@@ -102,17 +102,17 @@ def retry_policy(
     )
 
 
-def told_policy(retry: Retry) -> dict[str, Any]:
+def described_policy(retry: Retry) -> dict[str, Any]:
     """Write a policy as users do, with all fields."""
     return {
         "policy": retry.policy,
         "max_attempts": retry.max_attempts,
         "base": _iso(retry.base_seconds),
         "cap": _iso(retry.cap_seconds),
-        "jitter": None if retry.jitter is None else told_jitter(retry.jitter),
+        "jitter": None if retry.jitter is None else described_jitter(retry.jitter),
         "delays": [_iso(delay) for delay in retry.delays],
         "max_age": None if retry.max_age_seconds is None else _iso(retry.max_age_seconds),
-        "rules": [told_rule(rule) for rule in retry.rules],
+        "rules": [described_rule(rule) for rule in retry.rules],
     }
 
 
@@ -124,7 +124,7 @@ def check_policy(value: str) -> Policy:
     raise InvalidOption(f"retry policy {shown(value)} is unknown; use one of {', '.join(POLICIES)}")
 
 
-def told_jitter(part: float) -> str | float:
+def described_jitter(part: float) -> str | float:
     """Write a jitter by its name, if it has one."""
     return next((name for name, known in JITTER_BY_NAME.items() if known == part), part)
 

@@ -14,15 +14,15 @@ from duly.domain.duration import parse_option, to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.triggers.errors import shown
 
-Then = Literal["retry", "bury", "snooze"]
+Action = Literal["retry", "dead", "snooze"]
 
-THENS: tuple[Then, ...] = ("retry", "bury", "snooze")
+ACTIONS: tuple[Action, ...] = ("retry", "dead", "snooze")
 RULES_MAX = 32
 ERROR_CHARACTERS_MAX = 200
 SNOOZES_MAX = 1_000  # of one run, by rules
 STATUS_LEAST, STATUS_MOST = 100, 599
 EXIT_LEAST, EXIT_MOST = 0, 255
-_FIELDS = ("error", "status", "exit", "then", "delay")
+_FIELDS = ("error", "status", "exit", "action", "delay")
 _ERROR = re.compile(r"[\w.*?<>]+")
 _HUNDRED = re.compile(r"([1-5])xx", re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,3})-(\d{1,3})")
@@ -31,7 +31,7 @@ _RANGE = re.compile(r"(\d{1,3})-(\d{1,3})")
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     """A rule for one kind of failure: exactly one of `error`, `status` and `exit` is given."""
 
-    then: Then
+    action: Action
     error: str | None = None  # a class by its name or path, or a pattern with *
     status: str | None = None  # 404, 4xx, 500-599
     exit: str | None = None
@@ -74,48 +74,48 @@ def read_rules(rules: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
     return found
 
 
-def told_rule(rule: Rule) -> dict[str, Any]:
+def described_rule(rule: Rule) -> dict[str, Any]:
     """Write a rule as users do."""
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "error": rule.error,
         "status": _number_or_text(rule.status),
         "exit": _number_or_text(rule.exit),
-        "then": rule.then,
+        "action": rule.action,
         "delay": None if rule.delay is None else to_iso(rule.delay),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in reported.items() if value is not None}
 
 
 def _read_rule(rule: Mapping[str, Any], number: int) -> Rule:
     what = f"retry rule {number}"
     if not isinstance(rule, Mapping):
-        raise InvalidOption(f'{what} {shown(rule)} is not a rule; write {{"error": "ValueError", "then": "bury"}}')
+        raise InvalidOption(f'{what} {shown(rule)} is not a rule; write {{"error": "ValueError", "action": "dead"}}')
     said = {name: value for name, value in rule.items() if value is not None}
     if unknown := sorted(said.keys() - set(_FIELDS)):
         raise InvalidOption(f"{what} has an unknown field {unknown[0]}; use {', '.join(_FIELDS)}")
     if len(said.keys() & {"error", "status", "exit"}) != 1:
         raise InvalidOption(f"{what} needs exactly one of error, status and exit")
-    then = said.get("then")
-    if then not in THENS:
-        raise InvalidOption(f"{what} has an unknown then {shown(then)}; use one of {', '.join(THENS)}")
+    action = said.get("action")
+    if action not in ACTIONS:
+        raise InvalidOption(f"{what} has an unknown then {shown(action)}; use one of {', '.join(ACTIONS)}")
     return Rule(
-        then,
+        action,
         None if "error" not in said else _error(said["error"], what),
         None if "status" not in said else _numbers(said["status"], f"{what}: status", STATUS_LEAST, STATUS_MOST),
         None if "exit" not in said else _numbers(said["exit"], f"{what}: exit", EXIT_LEAST, EXIT_MOST),
-        _delay(said.get("delay"), then, what),
+        _delay(said.get("delay"), action, what),
     )
 
 
-def _delay(value: Any, then: Then, what: str) -> float | None:
+def _delay(value: Any, action: Action, what: str) -> float | None:
     if value is None:
-        if then == "snooze":
+        if action == "snooze":
             raise InvalidOption(f"{what} has snooze without delay; add a delay, such as PT5M")
         return None
-    if then == "bury":
+    if action == "dead":
         raise InvalidOption(f"{what} has bury with a delay; leave the delay out")
     seconds = parse_option(value, f"{what}: delay").total_seconds()
-    if seconds < 0 or (then == "snooze" and seconds == 0):
+    if seconds < 0 or (action == "snooze" and seconds == 0):
         raise InvalidOption(f"{what}: delay {value!r} must be more than 0")
     return seconds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from duly.domain.runs.callbacks import Then
+from duly.domain.runs.callbacks import Callbacks
 from duly.domain.runs.options import RunOptions
 from duly.domain.targets.target import Target, Webhook, WorkflowTarget, target_of_node
 from duly.domain.workflows.workflow import Workflow
@@ -13,19 +13,19 @@ from duly.domain.workflows.workflow import Workflow
 def called_by(options: RunOptions) -> Iterator[str]:
     """Return the addresses among a job's options."""
     yield from _of_target(options.policy.target)
-    yield from called_to_tell(options.metadata.then)
+    yield from callback_urls(options.metadata.callbacks)
 
 
 def called_in(workflow: Workflow) -> Iterator[str]:
     """Return the addresses in a workflow."""
     for node in workflow.nodes:
         yield from called_by(node.submission.options)
-    yield from called_to_tell(workflow.then)
+    yield from callback_urls(workflow.callbacks)
 
 
-def called_to_tell(then: Then | None) -> Iterator[str]:
+def callback_urls(callbacks: Callbacks | None) -> Iterator[str]:
     """Return the addresses of completion callbacks."""
-    for callback in (then.done, then.dead) if then is not None else ():
+    for callback in (callbacks.end, callbacks.failure) if callbacks is not None else ():
         if callback is not None and callback.url is not None:
             yield callback.url
 
@@ -34,7 +34,7 @@ def _of_target(target: Target | None) -> Iterator[str]:
     match target:
         case Webhook(url=url):
             yield url
-        case WorkflowTarget(nodes=nodes, then=then):
+        case WorkflowTarget(nodes=nodes, callbacks=callbacks):
             for node in nodes:
                 yield from _of_target(target_of_node(node))
-            yield from called_to_tell(then)
+            yield from callback_urls(callbacks)

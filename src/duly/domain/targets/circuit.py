@@ -53,12 +53,12 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     healthy: int = 0  # in the window
     failing: int = 0
     wait_seconds: float = 0.0  # until it may be probed, if it is open
-    asked_seconds: float = 0.0  # the Retry-After that it asked for
-    since_turn_seconds: float = float("inf")
+    requested_seconds: float = 0.0  # the Retry-After that it asked for
+    since_state_change_seconds: float = float("inf")
     steady_rate: float | None = None
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class StateChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change of state. `ramp_rate`, if set, limits requests a second; it doubles each second if it `grows`."""
 
     state: State
@@ -68,29 +68,29 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     ramp_grows: bool = False
 
 
-def judge(health: Health, chance: float) -> Turn | None:
+def judge(health: Health, chance: float) -> StateChange | None:
     """Decide the next state, if it changes; `chance` is from 0 to 1."""
     match health.state:
         case State.CLOSED:
-            return _opened(health, chance) if health.asked_seconds > 0 or _is_failing(health) else None
+            return _opened(health, chance) if health.requested_seconds > 0 or _is_failing(health) else None
         case State.OPEN:
-            still = max(health.wait_seconds, health.asked_seconds) > 0
-            return None if still else Turn(state=State.HALF_OPEN, openings=health.openings)
-        case State.HALF_OPEN if health.failures_in_a_row or health.asked_seconds > 0:
+            still = max(health.wait_seconds, health.requested_seconds) > 0
+            return None if still else StateChange(state=State.HALF_OPEN, openings=health.openings)
+        case State.HALF_OPEN if health.failures_in_a_row or health.requested_seconds > 0:
             return _opened(health, chance)
         case State.HALF_OPEN if health.successes_in_a_row >= SUCCESSES_IN_A_ROW:
             return _closed(health)
     return None
 
 
-def closed_by_hand(health: Health) -> Turn:
+def closed_by_hand(health: Health) -> StateChange:
     """Return the state after somebody closed the circuit: called again, as after an outage."""
     return _closed(health)
 
 
-def opened_by_hand(health: Health, seconds: float) -> Turn:
+def opened_by_hand(health: Health, seconds: float) -> StateChange:
     """Return the state after somebody opened the circuit: no requests for so long, then it is probed."""
-    return Turn(state=State.OPEN, openings=health.openings, wait_seconds=seconds)
+    return StateChange(state=State.OPEN, openings=health.openings, wait_seconds=seconds)
 
 
 def cool_seconds(openings: int, chance: float) -> float:
@@ -104,14 +104,14 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 
     state: State = State.CLOSED
     is_waiting: bool = False  # it is open, or has asked for a break
-    places: int = 100
+    slots: int = 100
     in_flight: int = 0
     waiting: int = 0  # held by workers, without a slot or a reservation
     answers_per_second: float = 0.0
     rate: float | None = None
     tokens: float = 0.0  # in the bucket, if there is a rate limit; negative: reservations granted ahead
     retry_share: float = RETRY_SHARE_DEFAULT
-    turns_away: bool = False  # retries were just sent back, because there were too many
+    rejects: bool = False  # retries were just sent back, because there were too many
 
 
 def let_through(queue: Queue) -> int:
@@ -127,11 +127,11 @@ def let_through(queue: Queue) -> int:
         return 0
     if queue.state is State.HALF_OPEN:
         return 0 if under_way else 1
-    room = queue.places + int(_TICKS_AHEAD * TICK_SECONDS * queue.answers_per_second) - under_way
+    room = queue.slots + int(_TICKS_AHEAD * TICK_SECONDS * queue.answers_per_second) - under_way
     if queue.rate is not None:
         soon = int(queue.tokens + AHEAD_SECONDS * queue.rate) + int(TICK_SECONDS * queue.rate)
         room = min(room, soon - queue.waiting)
-    if queue.turns_away:  # Most of the backlog are retries, and more than the budget allows would only come back.
+    if queue.rejects:  # Most of the backlog are retries, and more than the budget allows would only come back.
         paid = RETRIES_FREE_PER_SECOND + queue.retry_share * queue.answers_per_second
         room = min(room, max(1, int(TICK_SECONDS * paid)))
     return max(0, room)
@@ -144,18 +144,18 @@ def _is_failing(health: Health) -> bool:
     )
 
 
-def _opened(health: Health, chance: float) -> Turn:
-    was_calm = health.state is State.CLOSED and health.since_turn_seconds >= CALM_SECONDS
+def _opened(health: Health, chance: float) -> StateChange:
+    was_calm = health.state is State.CLOSED and health.since_state_change_seconds >= CALM_SECONDS
     openings = 1 if was_calm else health.openings + 1
-    wait = max(cool_seconds(openings, chance), health.asked_seconds)
-    return Turn(state=State.OPEN, openings=openings, wait_seconds=wait)
+    wait = max(cool_seconds(openings, chance), health.requested_seconds)
+    return StateChange(state=State.OPEN, openings=openings, wait_seconds=wait)
 
 
-def _closed(health: Health) -> Turn:
+def _closed(health: Health) -> StateChange:
     """Close it, with a rate limit. The number of openings is kept until it has been calm."""
     steady = health.steady_rate or 0.0
     is_known = steady >= RAMP_RATE_LEAST
-    return Turn(
+    return StateChange(
         state=State.CLOSED,
         openings=health.openings,
         ramp_rate=RAMP * steady if is_known else RAMP_RATE_LEAST,

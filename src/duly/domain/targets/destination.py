@@ -10,11 +10,11 @@ from duly.domain.errors import InvalidOption
 from duly.domain.targets.webhook_secret import BYTES_NEW, read_secret, show_secret
 from duly.domain.tenancy.api_key import Secret
 
-PLACES_DEFAULT, PLACES_MAX = 100, 100_000
+SLOTS_DEFAULT, SLOTS_MAX = 100, 100_000
 RATE_MIN, RATE_MAX = 0.001, 100_000.0
 RETRY_SHARE_DEFAULT = 0.2  # retries for each first attempt
 RETRIES_FREE_PER_SECOND = 1.0  # besides, however few requests are sent
-LEFT_ALONE_MIN, LEFT_ALONE_MAX = timedelta(seconds=1), timedelta(days=7)
+OPEN_MIN, OPEN_MAX = timedelta(seconds=1), timedelta(days=7)
 SECRET_KEPT = timedelta(hours=24)  # how long the previous secret stays valid after a rotation
 
 
@@ -33,18 +33,18 @@ def about_secret(tenant: int, destination_id: object, number: int) -> bytes:
     return f"duly/destination-secret/{tenant}/{destination_id}/{number}".encode()
 
 
-def check_places(places: int) -> int:
+def check_slots(slots: int) -> int:
     """Check a number of requests at once. Raises InvalidOption."""
-    if not 1 <= places <= PLACES_MAX:
+    if not 1 <= slots <= SLOTS_MAX:
         raise InvalidOption(
-            f"places {places} is outside 1 to {PLACES_MAX:,}, the number of concurrent requests; choose another limit"
+            f"places {slots} is outside 1 to {SLOTS_MAX:,}, the number of concurrent requests; choose another limit"
         )
-    return places
+    return slots
 
 
-def check_left_alone(span: timedelta) -> timedelta:
+def check_open_duration(span: timedelta) -> timedelta:
     """Check for how long the circuit is to stay open. Raises InvalidOption."""
-    if not LEFT_ALONE_MIN <= span <= LEFT_ALONE_MAX:
+    if not OPEN_MIN <= span <= OPEN_MAX:
         raise InvalidOption(
             f"duration {to_iso(span)} is outside PT1S to P7D, the time a circuit stays open; choose another duration"
         )

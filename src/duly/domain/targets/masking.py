@@ -15,7 +15,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from duly.domain.runs.callbacks import Then
+from duly.domain.runs.callbacks import Callbacks
 from duly.domain.targets.target import Target, Webhook, WorkflowTarget, target_of_node
 
 HIDDEN = "***"
@@ -51,7 +51,7 @@ def masked(target: T) -> T:
     """Return a target as it is shown."""
     if isinstance(target, WorkflowTarget):
         nodes = tuple(masked_node(node) for node in target.nodes)
-        return msgspec.structs.replace(target, nodes=nodes, then=masked_then(target.then))
+        return msgspec.structs.replace(target, nodes=nodes, callbacks=masked_callbacks(target.callbacks))
     if isinstance(target, Webhook):
         url, headers = masked_url(target.url), _masked(target.headers)
         return msgspec.structs.replace(target, url=url, sealed_url=None, headers=headers)
@@ -77,25 +77,25 @@ def is_secret_parameter(name: str) -> bool:
     return is_secret(plain) or plain.lower() in _TELLING_PARAMETERS
 
 
-def masked_then(then: Then | None) -> Then | None:
+def masked_callbacks(callbacks: Callbacks | None) -> Callbacks | None:
     """Return completion callbacks as they are shown."""
-    if then is None:
+    if callbacks is None:
         return None
     done, dead = (
         callback and msgspec.structs.replace(callback, url=callback.url and masked_url(callback.url), sealed_url=None)
-        for callback in (then.done, then.dead)
+        for callback in (callbacks.end, callbacks.failure)
     )
-    return Then(done, dead)
+    return Callbacks(done, dead)
 
 
 def masked_node(node: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a node of a workflow target as it is shown."""
     shown = with_target(node, masked)
     options = shown.get("options") or {}
-    if not isinstance(options.get("then"), Mapping):
+    if not isinstance(options.get("callbacks"), Mapping):
         return shown
-    then = masked_then(msgspec.convert(options["then"], Then))
-    return {**shown, "options": {**options, "then": msgspec.to_builtins(then)}}
+    callbacks = masked_callbacks(msgspec.convert(options["callbacks"], Callbacks))
+    return {**shown, "options": {**options, "callbacks": msgspec.to_builtins(callbacks)}}
 
 
 def with_target(node: Mapping[str, Any], change: Callable[[Target], Target]) -> Mapping[str, Any]:

@@ -154,7 +154,7 @@ def spec_of_target(target: Target) -> Called:
     return spec
 
 
-def told_in_short(handler: str, options: RunOptions) -> dict[str, Any]:
+def described_in_short(handler: str, options: RunOptions) -> dict[str, Any]:
     """Describe a target in short: the handler that a worker must have, and a webhook's address without its query."""
     target = options.policy.target if handler == WEBHOOK else None
     url = shown_url(target.url) if isinstance(target, Webhook) else None

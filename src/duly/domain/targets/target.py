@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 import msgspec
 
 from duly.domain.errors import InvalidOption
-from duly.domain.runs.callbacks import Then
+from duly.domain.runs.callbacks import Callbacks
 from duly.domain.targets.program_environment import check_allowed_variables
 from duly.domain.triggers.errors import shown
 
@@ -80,7 +80,7 @@ class WorkflowTarget(msgspec.Struct, frozen=True, omit_defaults=True, tag_field=
     name: str
     nodes: tuple[Mapping[str, Any], ...]
     tags: tuple[str, ...] = ()
-    then: Then | None = None
+    callbacks: Callbacks | None = None
 
 
 Target = Webhook | Command | Container | WorkflowTarget
@@ -101,8 +101,8 @@ def handler_of(target: Target) -> str:
 
 def target_of_node(node: Mapping[str, Any]) -> Target | None:
     """Return the target of a workflow target's node, unless it is a function."""
-    told = (node.get("options") or {}).get("target")
-    return None if told is None else msgspec.convert(told, Target)
+    reported = (node.get("options") or {}).get("target")
+    return None if reported is None else msgspec.convert(reported, Target)
 
 
 def type_of(handler: str) -> str:
@@ -139,7 +139,7 @@ class Allowed(msgspec.Struct, frozen=True):
 
     def admitted(self, job: J) -> J:
         """Return a job whose target and callbacks are all allowed here. Raises InvalidOption."""
-        self.check_told(job.options.metadata.then)
+        self.check_callbacks_allowed(job.options.metadata.callbacks)
         self.check(job.options.policy.target)
         return job
 
@@ -164,11 +164,11 @@ class Allowed(msgspec.Struct, frozen=True):
             case _:  # a new kind of target passes only with a case above
                 assert_never(target)
 
-    def check_told(self, then: Then | None) -> None:
+    def check_callbacks_allowed(self, callbacks: Callbacks | None) -> None:
         """Refuse callback URLs where webhooks are not allowed. Raises InvalidOption."""
-        if then is None:
+        if callbacks is None:
             return
-        for name, callback in (("on_done", then.done), ("on_dead", then.dead)):
+        for name, callback in (("on_end", callbacks.end), ("on_failure", callbacks.failure)):
             if callback is None or callback.url is None:
                 continue
             if not self.webhooks:

@@ -65,10 +65,10 @@ def result_of(status: int, body: bytes, *, is_whole: bool, is_packed: bool) -> s
             return encode(msgspec.json.decode(body), "the answer", RESULT_BYTES_MAX)
         except (msgspec.DecodeError, InvalidPayload, RecursionError, UnicodeDecodeError):
             pass
-    told: dict[str, Any] = {"status": status}
+    reported: dict[str, Any] = {"status": status}
     if body:
-        told["body"] = "(compressed)" if is_packed else excerpt(body)
-    return msgspec.json.encode(told).decode()
+        reported["body"] = "(compressed)" if is_packed else excerpt(body)
+    return msgspec.json.encode(reported).decode()
 
 
 def excerpt(body: bytes) -> str:

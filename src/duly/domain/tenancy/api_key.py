@@ -145,12 +145,12 @@ def implied_by(scopes: Collection[Scope]) -> frozenset[Scope]:
 
 def read_scopes(words: Iterable[str]) -> frozenset[Scope]:
     """Parse requested scopes. Raises InvalidOption, listing the scopes that exist."""
-    asked = list(words)
-    if (unknown := next((word for word in asked if word not in tuple(Scope)), None)) is not None:
+    requested = list(words)
+    if (unknown := next((word for word in requested if word not in tuple(Scope)), None)) is not None:
         raise InvalidOption(f"scope {unknown!r} is none of {', '.join(Scope)}")
-    if not asked:
+    if not requested:
         raise InvalidOption(f"a key needs a scope: one or more of {', '.join(Scope)}")
-    return frozenset(map(Scope, asked))
+    return frozenset(map(Scope, requested))
 
 
 def _text(random: bytes) -> str:

@@ -15,14 +15,14 @@ import msgspec
 from msgspec.structs import replace
 
 from duly.domain.errors import InvalidOption
-from duly.domain.runs.callbacks import Then
+from duly.domain.runs.callbacks import Callbacks
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.targets.masking import HIDDEN, has_hidden_parameter, is_secret, masked_url
 from duly.domain.targets.target import Command, Container, Target, Webhook
 from duly.domain.tenancy.sealing import NEW_KEY, CannotOpen, FindKeyring, Keyring, is_sealed, sealing_key_of
 
 _VALUES = ("headers", "environment")
-_KINDS: dict[str, Any] = {"target": Target, "then": Then}
+_KINDS: dict[str, Any] = {"target": Target, "callbacks": Callbacks}
 _NAMES = {"headers": "header", "environment": "variable"}
 Path = tuple[str, ...]
 Carrier = dict[str, Any]  # a target or a callback with secrets, as plain values
@@ -36,7 +36,7 @@ def seal_options(options: RunOptions, tenant: int, find: FindKeyring, standing: 
     An unchanged secret stays sealed as it is, with whichever key. Raises InvalidOption without a key, and where `***`
     stands for nothing.
     """
-    if options.policy.target is None and options.metadata.then is None:
+    if options.policy.target is None and options.metadata.callbacks is None:
         return options
     plain, known = _plain(options), dict(_carriers(_plain(standing)))
     is_changed = False
@@ -46,10 +46,12 @@ def seal_options(options: RunOptions, tenant: int, find: FindKeyring, standing: 
         is_changed = _restore(carrier, tenant, before) or is_sealed_now or is_changed
     if not is_changed:
         return options
-    target, then = (
+    target, callbacks = (
         None if plain[name] is None else msgspec.convert(plain[name], kind) for name, kind in _KINDS.items()
     )
-    return RunOptions(replace(options.policy, target=target), replace(options.metadata, then=then), options.history)
+    return RunOptions(
+        replace(options.policy, target=target), replace(options.metadata, callbacks=callbacks), options.history
+    )
 
 
 def open_target(target: T, tenant: int, find: FindKeyring) -> T:
@@ -82,7 +84,7 @@ def reseal_options(options: dict[str, Any], tenant: int, keyring: Keyring) -> bo
 
 
 def _plain(options: RunOptions) -> dict[str, Any]:
-    carriers = {"target": options.policy.target, "then": options.metadata.then}
+    carriers = {"target": options.policy.target, "callbacks": options.metadata.callbacks}
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(carriers))
     return plain
 
@@ -118,10 +120,10 @@ def _carriers(options: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Pat
 
 
 def _callbacks(holder: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Carrier]]:
-    then = holder.get("then")
-    for when, callback in then.items() if isinstance(then, dict) else ():
+    callbacks = holder.get("callbacks")
+    for when, callback in callbacks.items() if isinstance(callbacks, dict) else ():
         if isinstance(callback, dict) and "url" in callback:
-            yield (*path, "then", when), callback
+            yield (*path, "callbacks", when), callback
 
 
 def _places(carrier: Carrier) -> Iterator[_Place]:

@@ -20,7 +20,7 @@ BYTES_MAX = 262_144  # it moves with every run of its job
 def target_for(workflow: Workflow) -> WorkflowTarget:
     """Encode a workflow as a target. Raises InvalidWorkflow."""
     check_workflow(workflow)
-    target = WorkflowTarget(workflow.name, tuple(map(_told, workflow.nodes)), workflow.tags, workflow.then)
+    target = WorkflowTarget(workflow.name, tuple(map(_reported, workflow.nodes)), workflow.tags, workflow.callbacks)
     written = msgspec.json.encode(target)
     if (size := len(written)) > BYTES_MAX:
         raise InvalidWorkflow(
@@ -36,7 +36,7 @@ def workflow_of(target: WorkflowTarget, request_id: str | None = None, tracepare
         nodes = tuple(map(_read, target.nodes))
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise InvalidWorkflow(f"workflow {target.name} cannot be read: {error!r}; submit it again") from None
-    return Workflow(target.name, nodes, target.tags, target.then, request_id, traceparent)
+    return Workflow(target.name, nodes, target.tags, target.callbacks, request_id, traceparent)
 
 
 def plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,20 +47,20 @@ def plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
     return {**node, "options": plain_of(read_plain(given))}
 
 
-def _told(node: Node) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _reported(node: Node) -> dict[str, Any]:
+    reported: dict[str, Any] = {
         "name": node.name,
         "handler": node.submission.handler,
         "payload": node.submission.payload,
         "queue": node.submission.queue,
         "priority": node.submission.priority,
-        "after": [[edge.parent, edge.on.value] for edge in node.after],
+        "depends_on": [[edge.parent, edge.on.value] for edge in node.depends_on],
     }
     if node.submission.options != NO_OPTIONS:
-        told["options"] = plain_of(node.submission.options)
+        reported["options"] = plain_of(node.submission.options)
     if node.map is not None:
-        told["map"] = msgspec.to_builtins(node.map)
-    return told
+        reported["map"] = msgspec.to_builtins(node.map)
+    return reported
 
 
 def _read(node: Mapping[str, Any]) -> Node:
@@ -72,5 +72,5 @@ def _read(node: Mapping[str, Any]) -> Node:
         node["priority"],
         options=read_plain(node.get("options") or {}),
     )
-    after = tuple(Edge(parent, On(on)) for parent, on in node["after"])
-    return Node(node["name"], submission, after, None if over is None else msgspec.convert(over, Reference))
+    depends_on = tuple(Edge(parent, On(on)) for parent, on in node["depends_on"])
+    return Node(node["name"], submission, depends_on, None if over is None else msgspec.convert(over, Reference))

@@ -19,7 +19,7 @@ import msgspec
 from duly.domain.counting import few
 from duly.domain.errors import InvalidWorkflow
 from duly.domain.jobs.job import Submission, check_name
-from duly.domain.runs.callbacks import Then
+from duly.domain.runs.callbacks import Callbacks
 from duly.domain.triggers.errors import shown
 from duly.domain.workflows.references import Fault, Item, Reference, read_reference, uses_in
 
@@ -80,7 +80,7 @@ class Node(msgspec.Struct, frozen=True):
 
     name: str
     submission: Submission
-    after: tuple[Edge, ...] = ()
+    depends_on: tuple[Edge, ...] = ()
     map: Reference | None = None
 
 
@@ -90,16 +90,20 @@ class Workflow(msgspec.Struct, frozen=True):
     name: str
     nodes: tuple[Node, ...]
     tags: tuple[str, ...] = ()
-    then: Then | None = None
+    callbacks: Callbacks | None = None
     request_id: str | None = None
     traceparent: str | None = None
 
 
-def read_edges(node: str, after: object) -> tuple[Edge, ...]:
+def read_edges(node: str, depends_on: object) -> tuple[Edge, ...]:
     """Parse the parents of a node: names, or each with its condition. Raises InvalidWorkflow."""
-    if not isinstance(after, Sequence) or isinstance(after, str):
-        _refuse(f"after {shown(after)} of node {shown(node)} is not a list; give one: [{shown(after)}]", node, "after")
-    return tuple(_read_edge(node, number, given) for number, given in enumerate(after))
+    if not isinstance(depends_on, Sequence) or isinstance(depends_on, str):
+        _refuse(
+            f"after {shown(depends_on)} of node {shown(node)} is not a list; give one: [{shown(depends_on)}]",
+            node,
+            "depends_on",
+        )
+    return tuple(_read_edge(node, number, given) for number, given in enumerate(depends_on))
 
 
 def _read_edge(node: str, number: int, given: object) -> Edge:
@@ -112,7 +116,7 @@ def _read_edge(node: str, number: int, given: object) -> Edge:
         f"after {shown(given)} of node {shown(node)} is not a dependency; give a node's name,"
         ' or {"node": its name, "on": "success", "failure" or "always"}',
         node,
-        "after",
+        "depends_on",
         number,
     )
 
@@ -122,7 +126,7 @@ def _read_condition(node: str, number: int, parent: str, on: object) -> On:
         return On(on)
     return _refuse(
         f"node {shown(node)} depends on {shown(parent)} on {shown(on)}; use success, failure or always",
-        *(node, "after", number, "on"),
+        *(node, "depends_on", number, "on"),
     )
 
 
@@ -194,7 +198,7 @@ def check_node_name(name: object) -> str:
 
 
 def _check_edges(nodes: Sequence[Node]) -> None:
-    if sum(len(node.after) for node in nodes) > EDGES_MAX:
+    if sum(len(node.depends_on) for node in nodes) > EDGES_MAX:
         _refuse(f"more than {EDGES_MAX} dependencies are too many; add a node in between")
 
 
@@ -216,8 +220,8 @@ def _check_names(nodes: Sequence[Node]) -> set[str]:
 
 def _check_parents(node: Node, names: Collection[str], known: Collection[str]) -> None:
     seen: set[str] = set()
-    for number, edge in enumerate(node.after):
-        where = (node.name, "after", number)
+    for number, edge in enumerate(node.depends_on):
+        where = (node.name, "depends_on", number)
         if edge.parent == node.name:
             _refuse(f"node {shown(node.name)} depends on itself: {node.name} → {node.name}", *where)
         if edge.parent not in names and edge.parent not in known:
@@ -236,19 +240,19 @@ def _order(nodes: Sequence[Node]) -> tuple[str, ...]:
     sorter: TopologicalSorter[str] = TopologicalSorter({node.name: () for node in nodes})
     names = {node.name for node in nodes}
     for node in nodes:
-        sorter.add(node.name, *(edge.parent for edge in node.after if edge.parent in names))
+        sorter.add(node.name, *(edge.parent for edge in node.depends_on if edge.parent in names))
     try:
         return tuple(sorter.static_order())
     except CycleError as error:
         _, *circle = error.args[1]
         first = circle.index(min(circle))
         path = " → ".join([*circle[first:], *circle[: first + 1]])
-        _refuse(f"nodes depend on each other in a cycle: {path}", circle[first], "after")
+        _refuse(f"nodes depend on each other in a cycle: {path}", circle[first], "depends_on")
 
 
 def ancestors(nodes: Sequence[Node]) -> dict[str, frozenset[str]]:
     """Return the ancestors of each node of an acyclic graph."""
-    parents = {node.name: [edge.parent for edge in node.after] for node in nodes}
+    parents = {node.name: [edge.parent for edge in node.depends_on] for node in nodes}
     found: dict[str, frozenset[str]] = {}
     for name in _order(nodes):
         found[name] = frozenset(parents[name]).union(*(found.get(parent, ()) for parent in parents[name]))
@@ -268,7 +272,7 @@ def covered_by(edges: Iterable[tuple[str, str]], node: str) -> frozenset[str]:
     return frozenset(covered)
 
 
-def remade_by(maps: Mapping[str, str], covered: Collection[str], node: str) -> frozenset[str]:
+def recreated_by(maps: Mapping[str, str], covered: Collection[str], node: str) -> frozenset[str]:
     """Return the items that a replay from `node` drops, to be created again with their map; it keeps the siblings of
     its start.
     """
@@ -282,7 +286,7 @@ def is_item(name: str) -> bool:
 
 def sinks(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Return the nodes that no other of them depends on."""
-    waited_for = {edge.parent for node in nodes for edge in node.after}
+    waited_for = {edge.parent for node in nodes for edge in node.depends_on}
     return tuple(node.name for node in nodes if node.name not in waited_for)
 
 
@@ -297,7 +301,7 @@ def _check_uses(node: Node, before: Collection[str], names: Collection[str], kno
         if isinstance(use, Item):
             if node.map is None:
                 _refuse(f'node {shown(node.name)} uses "$item" without a map; add map', *where)
-        elif isinstance(use, Fault) and Edge(use.node) in node.after:
+        elif isinstance(use, Fault) and Edge(use.node) in node.depends_on:
             _refuse(
                 f"node {shown(node.name)} uses the error of {shown(use.node)}, but runs only when that has succeeded;"
                 f' let it wait for its failure: after [{{"node": {shown(use.node)}, "on": "failure"}}], or "always"',

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duly.domain.limits.rate_limit import Purse, RateLimit, Verdict
+from duly.domain.limits.rate_limit import RateLimit, RequestBudget, Verdict
 from duly.domain.tenancy.api_key import ApiKey
 from duly.store.connection.database import Database
 from duly.store.tenancy import tenants
 
-_PURSES_MAX = 10_000
+_BUDGETS_MAX = 10_000
 _LEAST_SECONDS = 0.001  # a refusal has a positive wait, even where it rounds to zero
 
 
@@ -25,7 +25,7 @@ class Admission:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._purses: dict[str, Purse] = {}
+        self._budgets: dict[str, RequestBudget] = {}
 
     async def admit(self, key: ApiKey, count: int = 1) -> Verdict | None:
         """Admit so many submits of a key, by its own limit and its tenant's. None: it has no limit."""
@@ -38,23 +38,23 @@ class Admission:
         return _nearest(verdicts)
 
     async def _ask(self, limit: RateLimit, count: int) -> Verdict:
-        purse = self._purse(limit.bucket)
+        budget = self._budget(limit.bucket)
         monotonic = self._database.clock.monotonic()
-        if purse.spend(count, monotonic):
-            return purse.verdict(limit, 0.0)
-        if wait := purse.wait(limit, count, monotonic):
-            return purse.verdict(limit, wait)
+        if budget.spend(count, monotonic):
+            return budget.verdict(limit, 0.0)
+        if wait := budget.wait(limit, count, monotonic):
+            return budget.verdict(limit, wait)
         wanted = limit.worth_drawing(count)
         drawn = await tenants.draw(self._database, limit.bucket, limit.rate, limit.burst, count, wanted)
-        purse.fill(drawn.tokens, drawn.left, monotonic)
-        if purse.spend(count, monotonic):
-            return purse.verdict(limit, 0.0)
-        return purse.verdict(limit, purse.wait(limit, count, monotonic) or _LEAST_SECONDS)
+        budget.fill(drawn.tokens, drawn.left, monotonic)
+        if budget.spend(count, monotonic):
+            return budget.verdict(limit, 0.0)
+        return budget.verdict(limit, budget.wait(limit, count, monotonic) or _LEAST_SECONDS)
 
-    def _purse(self, bucket: str) -> Purse:
-        if len(self._purses) > _PURSES_MAX:
-            self._purses.clear()  # the reserved tokens are lost, as they would have been in a second
-        return self._purses.setdefault(bucket, Purse())
+    def _budget(self, bucket: str) -> RequestBudget:
+        if len(self._budgets) > _BUDGETS_MAX:
+            self._budgets.clear()  # the reserved tokens are lost, as they would have been in a second
+        return self._budgets.setdefault(bucket, RequestBudget())
 
 
 def limits_of(key: ApiKey) -> list[RateLimit]:

@@ -13,7 +13,7 @@ from duly.domain.jobs.job import check_name
 from duly.domain.limits.rate_limit import check_rate
 from duly.domain.tenancy.api_key import Scope, Secret, new_key, written
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.store.connection.database import Database
 from duly.store.tenancy import api_keys
 
@@ -48,7 +48,7 @@ async def create_key(
         database, key_id, secret, tenant=tenant, name=name, scopes=scopes, expires_at=expires_at, rate=rate
     )
     subject, words = Subject("key", key_id, name), sorted(scope.value for scope in scopes)
-    await note(database, tenant, Action.KEY_CREATED, subject, scopes=words, expires_at=expires_at, rate=rate)
+    await record(database, tenant, Action.KEY_CREATED, subject, scopes=words, expires_at=expires_at, rate=rate)
     return NewKey(key_id, written(key_id, secret))
 
 
@@ -59,4 +59,4 @@ async def revoke_key(database: Database, key_id: str, *, tenant: int | None = No
     if revoked is None:
         raise NotFound(f"no key {key_id}; `duly keys` lists them")
     subject = Subject("key", key_id, revoked.name)
-    await note(database, revoked.tenant, Action.KEY_REVOKED, subject, int(not revoked.was_revoked))
+    await record(database, revoked.tenant, Action.KEY_REVOKED, subject, int(not revoked.was_revoked))

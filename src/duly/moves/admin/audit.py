@@ -44,15 +44,17 @@ def audited(
     return in_one_transaction
 
 
-async def note(database: Any, tenant: int, action: Action, subject: Subject, count: int = 1, /, **detail: Any) -> None:
+async def record(
+    database: Any, tenant: int, action: Action, subject: Subject, count: int = 1, /, **detail: Any
+) -> None:
     """Record an action, if anything was changed and there is an actor. Never pass it a secret or a payload."""
     actor = actor_of(database)
     if actor is not None and count > 0:
         assert database.in_transaction, f"{action} must be audited in the transaction of its change"
-        await audit.note(database, tenant, actor, action, subject, count, detail)
+        await audit.record(database, tenant, actor, action, subject, count, detail)
 
 
-async def note_runs(
+async def record_runs(
     database: Any, action: Action, run_ids: Sequence[UUID], count: int | None = None, /, **detail: Any
 ) -> None:
     """Record an action on runs of one tenant, all unless `count` says otherwise. A single run is named, several are counted."""
@@ -60,7 +62,7 @@ async def note_runs(
     found = await runs.find(database, run_ids[0]) if done and actor_of(database) else None
     if found is not None:
         subject = Subject("run", str(run_ids[0]), found["handler"]) if len(run_ids) == 1 else Subject("run")
-        await note(database, found["tenant"], action, subject, done, **detail)
+        await record(database, found["tenant"], action, subject, done, **detail)
 
 
 def actor_of(database: Any) -> Actor | None:

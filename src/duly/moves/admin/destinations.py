@@ -12,37 +12,37 @@ from msgspec import UNSET, UnsetType
 from duly.clock import Rng
 from duly.domain.duration import to_iso
 from duly.domain.errors import NotFound, Unsettled
-from duly.domain.targets.circuit import Health, State, Turn, closed_by_hand, judge, let_through, opened_by_hand
+from duly.domain.targets.circuit import Health, State, StateChange, closed_by_hand, judge, let_through, opened_by_hand
 from duly.domain.targets.destination import (
     SECRET_KEPT,
     about_secret,
-    check_left_alone,
-    check_places,
+    check_open_duration,
     check_rate,
     check_retry_share,
+    check_slots,
     new_secret,
 )
 from duly.domain.tenancy.api_key import Secret
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.tenancy.sealing import Keyring
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.store.connection import hints
 from duly.store.connection.database import Database
 from duly.store.tables import destinations
-from duly.store.tables.destinations import Allowed, Destination, Minded, Told
+from duly.store.tables.destinations import Allowed, Destination, Told, WatchedDestination
 
 MINDED_MAX = 1_000
 _LOOKS_MAX = 5
 _NOTHING_KNOWN = Health()
-_NOTHING_ALLOWED = {"places": 0, "tokens": 0}
+_NOTHING_ALLOWED = {"slots": 0, "tokens": 0}
 
 
-async def report(database: Database, worker_id: UUID, number: int, told: Sequence[Told], rng: Rng) -> list[Allowed]:
+async def report(database: Database, worker_id: UUID, number: int, reported: Sequence[Told], rng: Rng) -> list[Allowed]:
     """Report what a worker saw of its destinations. Returns its share of each; raises WorkerExpired.
 
     A report that shows too many failures, or a recovery, changes the circuit; of two at once, one does.
     """
-    allowed = await destinations.report(database, worker_id, number, told)
+    allowed = await destinations.report(database, worker_id, number, reported)
     return [await _judged(database, one, rng) for one in allowed]
 
 
@@ -51,27 +51,27 @@ async def mind(database: Database, rng: Rng) -> int:
 
     Returns how many destinations need attention.
     """
-    needing, minded = 0, await destinations.minded(database, None, MINDED_MAX)
-    while minded:
-        needing += len(minded)
-        await _see_to(database, minded, rng)
-        parked = [one for one in minded if one.is_parked]
+    needing, watched = 0, await destinations.watched(database, None, MINDED_MAX)
+    while watched:
+        needing += len(watched)
+        await _see_to(database, watched, rng)
+        parked = [one for one in watched if one.has_waiting_runs]
         # However many runs wait for failing destinations, those behind them are looked at.
         is_all = len(parked) < MINDED_MAX
-        minded = [] if is_all else await destinations.minded(database, parked[-1], MINDED_MAX)
+        watched = [] if is_all else await destinations.watched(database, parked[-1], MINDED_MAX)
     return needing
 
 
-async def _see_to(database: Database, minded: Sequence[Minded], rng: Rng) -> None:
+async def _see_to(database: Database, watched: Sequence[WatchedDestination], rng: Rng) -> None:
     going = []
-    for one in minded:
+    for one in watched:
         if one.destination_id is None:
             await destinations.make(database, rng.uuid(), one.tenant, one.origin)
             continue
         turn = judge(one.health, rng.uniform())
         if turn is not None:
             await destinations.turn(database, one.destination_id, one.health.turn, turn)
-        elif one.is_parked:
+        elif one.has_waiting_runs:
             going.append((one, let_through(one.queue)))
     if going and await destinations.release(database, going):
         await hints.send_to_all(database)  # do not wait for the workers' next look
@@ -119,7 +119,7 @@ async def rotate(database: Database, keyring: Keyring, tenant: int, destination_
         number = await destinations.newest_number(database, destination_id) + 1
         if await _keep_new(database, keyring, tenant, destination_id, number, rng):
             newest, *_ = await secrets_of(database, keyring, tenant, destination_id)
-            await note(database, tenant, Action.SECRET_ROTATED, _subject(found), number=number)
+            await record(database, tenant, Action.SECRET_ROTATED, _subject(found), number=number)
             return newest
     raise Unsettled(f"the secret of destination {destination_id}")
 
@@ -132,7 +132,7 @@ async def set_up(
     origin: str,
     rng: Rng,
     *,
-    places: int | UnsetType = UNSET,
+    slots: int | UnsetType = UNSET,
     rate: float | UnsetType | None = UNSET,
     retry_share: float | UnsetType = UNSET,
 ) -> Destination:
@@ -144,9 +144,9 @@ async def set_up(
     # The audit entry of a new one is its creation, which includes its limits.
     setting = database.acting_as(None) if is_new else database
     destination_id = await make(setting, keyring, tenant, origin, rng)
-    made = await limit(setting, tenant, destination_id, places=places, rate=rate, retry_share=retry_share)
-    await note(database, tenant, Action.DESTINATION_CREATED, _subject(made), int(is_new), **_limits(made))
-    return made
+    created = await limit(setting, tenant, destination_id, slots=slots, rate=rate, retry_share=retry_share)
+    await record(database, tenant, Action.DESTINATION_CREATED, _subject(created), int(is_new), **_limits(created))
+    return created
 
 
 @audited
@@ -155,7 +155,7 @@ async def limit(
     tenant: int,
     destination_id: UUID,
     *,
-    places: int | UnsetType = UNSET,
+    slots: int | UnsetType = UNSET,
     rate: float | UnsetType | None = UNSET,
     retry_share: float | UnsetType = UNSET,
 ) -> Destination:
@@ -164,16 +164,16 @@ async def limit(
     Raises NotFound, InvalidOption.
     """
     before = await _found(database, tenant, destination_id)
-    if places is not UNSET:
-        check_places(places)
+    if slots is not UNSET:
+        check_slots(slots)
     if rate is not UNSET:
         check_rate(rate)
     if retry_share is not UNSET:
         check_retry_share(retry_share)
-    await destinations.limit_destination(database, destination_id, places, rate, retry_share)
+    await destinations.limit_destination(database, destination_id, slots, rate, retry_share)
     after = await _found(database, tenant, destination_id)
     changed = int(_limits(before) != _limits(after))
-    await note(database, tenant, Action.DESTINATION_LIMITED, _subject(after), changed, **_limits(after))
+    await record(database, tenant, Action.DESTINATION_LIMITED, _subject(after), changed, **_limits(after))
     return after
 
 
@@ -182,7 +182,7 @@ def _subject(destination: Destination) -> Subject:
 
 
 def _limits(destination: Destination) -> dict[str, float | None]:
-    return {name: getattr(destination, name) for name in ("places", "rate_per_second", "retry_share")}
+    return {name: getattr(destination, name) for name in ("slots", "rate_per_second", "retry_share")}
 
 
 @audited
@@ -195,7 +195,7 @@ async def close(database: Database, tenant: int, destination_id: UUID) -> Destin
             return found
         turn = closed_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, steady_rate=found.steady_rate))
         if await destinations.turn(database, destination_id, found.turn, turn):
-            await note(database, tenant, Action.DESTINATION_CLOSED, _subject(found), was=found.state)
+            await record(database, tenant, Action.DESTINATION_CLOSED, _subject(found), was=found.state)
             return await _found(database, tenant, destination_id)
     raise Unsettled(f"destination {destination_id}")
 
@@ -206,12 +206,12 @@ async def leave_alone(database: Database, tenant: int, destination_id: UUID, spa
 
     Raises NotFound, InvalidOption, Unsettled.
     """
-    check_left_alone(span)
+    check_open_duration(span)
     for _ in range(_LOOKS_MAX):
         found = await _found(database, tenant, destination_id)
         turn = opened_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, openings=found.openings), span.total_seconds())
         if await destinations.turn(database, destination_id, found.turn, turn):
-            await note(database, tenant, Action.DESTINATION_OPENED, _subject(found), duration=to_iso(span))
+            await record(database, tenant, Action.DESTINATION_OPENED, _subject(found), duration=to_iso(span))
             return await _found(database, tenant, destination_id)
     raise Unsettled(f"destination {destination_id}")
 
@@ -226,7 +226,7 @@ async def _judged(database: Database, one: Allowed, rng: Rng) -> Allowed:
     return msgspec.structs.replace(one, health=_after(turn), has_turned=True, **allowed)
 
 
-def _after(turn: Turn) -> Health:
+def _after(turn: StateChange) -> Health:
     return Health(state=turn.state, openings=turn.openings, wait_seconds=turn.wait_seconds)
 
 

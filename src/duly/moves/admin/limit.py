@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from duly.domain.errors import NotFound, Refused
 from duly.domain.jobs.job import check_name
-from duly.domain.limits.limit import Limit, check_places, told_setter
+from duly.domain.limits.limit import Limit, check_slots, described_setter
 from duly.domain.limits.pause import Scope
 from duly.domain.tenancy.audit import Action
-from duly.moves.admin.audit import audited, note, subject_of, tenant_of
+from duly.moves.admin.audit import audited, record, subject_of, tenant_of
 from duly.moves.admin.pause import check_scope
 from duly.store.connection import hints
 from duly.store.connection.database import Database
 from duly.store.tables import limits
 
 
-async def limit(database: Database, scope: Scope, places: int, *, set_by: str, is_operator: bool = True) -> Limit:
+async def limit(database: Database, scope: Scope, slots: int, *, set_by: str, is_operator: bool = True) -> Limit:
     """Let at most `places` runs of `scope` run at once. Raises InvalidOption, Refused."""
     check_scope(scope)
-    by = told_setter(check_name(set_by, "who sets it"), is_operator=is_operator)
-    if not await _put(database, scope, check_places(places), by, is_operator=is_operator):
+    by = described_setter(check_name(set_by, "who sets it"), is_operator=is_operator)
+    if not await _put(database, scope, check_slots(slots), by, is_operator=is_operator):
         await _check_not_operators(database, scope, is_operator=is_operator)
         raise Refused(
             f"{scope} cannot have a limit: {scope.rows_max} others are set; delete some, or limit a whole queue or tenant"
         )
-    await hints.send_holds_changed(database)
+    await hints.send_pauses_changed(database)
     return await _found(database, scope)
 
 
@@ -37,16 +37,16 @@ async def unlimit(database: Database, scope: Scope, *, is_operator: bool = True)
     if not await _remove(database, scope, is_operator=is_operator):
         await _check_not_operators(database, scope, is_operator=is_operator)
         raise NotFound(f"no limit of {scope}; `duly limits` lists them")
-    await hints.send_holds_changed(database)
+    await hints.send_pauses_changed(database)
 
 
 @audited
-async def _put(database: Database, scope: Scope, places: int, set_by: str, *, is_operator: bool) -> bool:
+async def _put(database: Database, scope: Scope, slots: int, set_by: str, *, is_operator: bool) -> bool:
     before = await limits.find(database, scope)
-    is_put = await limits.put(database, scope, places, set_by, is_operator=is_operator)
-    changed = int(is_put and (before is None or before.places != places))
-    detail = {"tenant": scope.tenant, "places": places}
-    await note(database, tenant_of(scope), Action.LIMIT_SET, subject_of(scope), changed, **detail)
+    is_put = await limits.put(database, scope, slots, set_by, is_operator=is_operator)
+    changed = int(is_put and (before is None or before.slots != slots))
+    detail = {"tenant": scope.tenant, "slots": slots}
+    await record(database, tenant_of(scope), Action.LIMIT_SET, subject_of(scope), changed, **detail)
     return is_put
 
 
@@ -54,7 +54,7 @@ async def _put(database: Database, scope: Scope, places: int, set_by: str, *, is
 async def _remove(database: Database, scope: Scope, *, is_operator: bool) -> bool:
     is_removed = await limits.remove(database, scope, is_operator=is_operator)
     subject, removed = subject_of(scope), int(is_removed)
-    await note(database, tenant_of(scope), Action.LIMIT_REMOVED, subject, removed, tenant=scope.tenant)
+    await record(database, tenant_of(scope), Action.LIMIT_REMOVED, subject, removed, tenant=scope.tenant)
     return is_removed
 
 
@@ -62,7 +62,7 @@ async def _check_not_operators(database: Database, scope: Scope, *, is_operator:
     standing = None if is_operator else await limits.find(database, scope)
     if standing is not None and standing.is_of_operator:
         raise Refused(
-            f"{scope} has a limit of {standing.places}, set by {standing.set_by}; only the operator can change it: ask"
+            f"{scope} has a limit of {standing.slots}, set by {standing.set_by}; only the operator can change it: ask"
             " for that, or limit your jobs with a concurrency key"
         )
 

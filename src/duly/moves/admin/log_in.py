@@ -11,7 +11,7 @@ from duly.domain.errors import NotFound
 from duly.domain.runs.payload import storable
 from duly.domain.tenancy.api_key import ApiKey, Secret
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import actor_of, audited, note
+from duly.moves.admin.audit import actor_of, audited, record
 from duly.store.connection.database import Database
 from duly.store.tenancy import browser_sessions
 
@@ -35,7 +35,7 @@ async def log_in(database: Database, rng: Rng, key: ApiKey, address: str, user_a
         user_agent=storable(user_agent, _USER_AGENT_CHARACTERS_MAX),
         most=SESSIONS_OF_KEY_MAX,
     )
-    await note(database, key.tenant, Action.SESSION_OPENED, Subject("key", key.key_id, key.name))
+    await record(database, key.tenant, Action.SESSION_OPENED, Subject("key", key.key_id, key.name))
     return token
 
 
@@ -44,7 +44,7 @@ async def log_out(database: Database, token: Secret) -> None:
     """End a session."""
     tenant, actor = await browser_sessions.close(database, token.digest()), actor_of(database)
     if tenant is not None and actor is not None:
-        await note(database, tenant, Action.SESSION_CLOSED, Subject("key", actor.key_id, actor.name))
+        await record(database, tenant, Action.SESSION_CLOSED, Subject("key", actor.key_id, actor.name))
 
 
 @audited
@@ -53,4 +53,4 @@ async def revoke_session(database: Database, session_id: UUID, *, tenant: int | 
     revoked = await browser_sessions.revoke(database, session_id, tenant, key_id)
     if revoked is None:
         raise NotFound(f"no session {session_id}; GET /v1/sessions lists them")
-    await note(database, revoked.tenant, Action.SESSION_CLOSED, Subject("key", revoked.key_id, revoked.key_name))
+    await record(database, revoked.tenant, Action.SESSION_CLOSED, Subject("key", revoked.key_id, revoked.key_name))

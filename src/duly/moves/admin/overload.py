@@ -9,14 +9,14 @@ from duly.domain.jobs.job import check_name
 from duly.domain.limits.overload import AGE_LIMIT, check_age_limit
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.store.connection.database import Database
 from duly.store.tables import overloads
 
 
-async def note_overloads(database: Database, default: timedelta = AGE_LIMIT) -> int | None:
+async def record_overloads(database: Database, default: timedelta = AGE_LIMIT) -> int | None:
     """Update the overloads; None: another process just did."""
-    return await overloads.note(database, default)
+    return await overloads.record(database, default)
 
 
 @audited
@@ -28,5 +28,5 @@ async def limit_age(database: Database, queue: str, age_limit: timedelta | None,
         await overloads.unlimit(database, queue)
     else:
         await overloads.limit(database, queue, check_age_limit(age_limit), check_name(set_by, "who sets it"))
-    subject, told = Subject("queue", queue, queue), "default" if age_limit is None else to_iso(age_limit)
-    await note(database, TENANT_DEFAULT, Action.QUEUE_CHANGED, subject, int(before != age_limit), age_limit=told)
+    subject, reported = Subject("queue", queue, queue), "default" if age_limit is None else to_iso(age_limit)
+    await record(database, TENANT_DEFAULT, Action.QUEUE_CHANGED, subject, int(before != age_limit), age_limit=reported)

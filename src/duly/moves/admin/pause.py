@@ -12,15 +12,15 @@ import msgspec
 
 from duly.domain.errors import InvalidOption, Refused
 from duly.domain.jobs.job import check_name, check_reason
-from duly.domain.limits.pause import Hold, Scope
+from duly.domain.limits.pause import Pause, Scope
 from duly.domain.tenancy.audit import Action
-from duly.moves.admin.audit import audited, note, subject_of, tenant_of
+from duly.moves.admin.audit import audited, record, subject_of, tenant_of
 from duly.store.connection import hints
 from duly.store.connection.database import Database
 from duly.store.tables import pauses
 
 
-class HoldAnswer(StrEnum):
+class PauseAnswer(StrEnum):
     """The result of a pause or resume."""
 
     PAUSED = "paused"
@@ -32,45 +32,47 @@ class HoldAnswer(StrEnum):
 class Change(msgspec.Struct, frozen=True):
     """A result, and the pauses that now cover the scope or a part of it."""
 
-    answer: HoldAnswer
-    standing: list[Hold]
+    answer: PauseAnswer
+    remaining: list[Pause]
 
 
-async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -> Change:
+async def pause_scope(database: Database, scope: Scope, *, reason: str, paused_by: str) -> Change:
     """Pause `scope`: nothing new of it starts. Raises InvalidOption, or Refused when there are too many pauses."""
     check_scope(scope)
-    answer = await _hold(database, scope, check_reason(reason), check_name(held_by, "who holds it"))
+    answer = await _pause_scope(database, scope, check_reason(reason), check_name(paused_by, "who holds it"))
     if answer == "full":
         raise Refused(
             f"{scope} cannot be paused: {scope.rows_max} pauses exist already; resume some of them, or pause more at once:"
             " a whole queue, a whole tenant or everything"
         )
-    await hints.send_holds_changed(database)
-    return await _change(database, scope, HoldAnswer.PAUSED if answer == "held" else HoldAnswer.ALREADY)
+    await hints.send_pauses_changed(database)
+    return await _change(database, scope, PauseAnswer.PAUSED if answer == "held" else PauseAnswer.ALREADY)
 
 
-async def lift(database: Database, scope: Scope) -> Change:
+async def resume_scope(database: Database, scope: Scope) -> Change:
     """Resume this very scope; what other pauses cover stays paused. Raises InvalidOption."""
     check_scope(scope)
-    lifted = await _lift(database, scope)
-    await hints.send_holds_changed(database)
-    return await _change(database, scope, HoldAnswer.RESUMED if lifted else HoldAnswer.NOT_PAUSED)
+    lifted = await _resume_scope(database, scope)
+    await hints.send_pauses_changed(database)
+    return await _change(database, scope, PauseAnswer.RESUMED if lifted else PauseAnswer.NOT_PAUSED)
 
 
 @audited
-async def _hold(database: Database, scope: Scope, reason: str, held_by: str) -> str:
-    answer = await pauses.hold(database, scope, reason, held_by)
+async def _pause_scope(database: Database, scope: Scope, reason: str, paused_by: str) -> str:
+    answer = await pauses.pause_scope(database, scope, reason, paused_by)
     held = int(answer == "held")
-    await note(
-        database, tenant_of(scope), Action.HOLD_PLACED, subject_of(scope), held, tenant=scope.tenant, reason=reason
+    await record(
+        database, tenant_of(scope), Action.PAUSE_CREATED, subject_of(scope), held, tenant=scope.tenant, reason=reason
     )
     return answer
 
 
 @audited
-async def _lift(database: Database, scope: Scope) -> bool:
-    is_lifted = await pauses.lift(database, scope)
-    await note(database, tenant_of(scope), Action.HOLD_LIFTED, subject_of(scope), int(is_lifted), tenant=scope.tenant)
+async def _resume_scope(database: Database, scope: Scope) -> bool:
+    is_lifted = await pauses.resume_scope(database, scope)
+    await record(
+        database, tenant_of(scope), Action.PAUSE_REMOVED, subject_of(scope), int(is_lifted), tenant=scope.tenant
+    )
     return is_lifted
 
 
@@ -84,5 +86,7 @@ def check_scope(scope: Scope) -> None:
         )
 
 
-async def _change(database: Database, scope: Scope, answer: HoldAnswer) -> Change:
-    return Change(answer, [hold for hold in await pauses.standing(database) if hold.scope.touches(scope)])
+async def _change(database: Database, scope: Scope, answer: PauseAnswer) -> Change:
+    return Change(
+        answer, [pause_scope for pause_scope in await pauses.standing(database) if pause_scope.scope.touches(scope)]
+    )

@@ -29,10 +29,10 @@ def sealed(connection: Any, tenant: int, job: J, standing: RunOptions = NO_OPTIO
 def sealed_workflow(connection: Any, tenant: int, workflow: Workflow) -> Workflow:
     """Return a workflow with its secrets sealed. Raises InvalidOption, InvalidWorkflow."""
     nodes = tuple(sealed_node(connection, tenant, node) for node in workflow.nodes)
-    then = workflow.then
-    if then is not None:
-        then = seal_options(options_of(then=then), tenant, keyring_of(connection)).metadata.then
-    return msgspec.structs.replace(workflow, nodes=nodes, then=then)
+    callbacks = workflow.callbacks
+    if callbacks is not None:
+        callbacks = seal_options(options_of(callbacks=callbacks), tenant, keyring_of(connection)).metadata.callbacks
+    return msgspec.structs.replace(workflow, nodes=nodes, callbacks=callbacks)
 
 
 def sealed_node(connection: Any, tenant: int, node: Node) -> Node:

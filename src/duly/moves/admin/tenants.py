@@ -10,11 +10,11 @@ import msgspec
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.jobs.job import check_name
-from duly.domain.limits.limit import check_places
+from duly.domain.limits.limit import check_slots
 from duly.domain.limits.rate_limit import check_rate
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.store.connection.database import Database
 from duly.store.tenancy import tenants
 from duly.store.tenancy.tenants import Limits, Tenant
@@ -33,9 +33,9 @@ async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant
     if name.isdecimal():
         raise InvalidOption(f"tenant {name!r} is a number, which names tenants too; add a letter", "tenant")
     check_limits(limits)
-    made = await tenants.create(database, name, limits)
-    await _note(database, Action.TENANT_CREATED, made, limits=_told(limits) or None)
-    return made
+    created = await tenants.create(database, name, limits)
+    await _record(database, Action.TENANT_CREATED, created, limits=_reported(limits) or None)
+    return created
 
 
 @audited
@@ -59,19 +59,19 @@ async def change_tenant(
     after = await tenants.find(database, tenant)
     if before is None or after is None:
         raise NotFound(f"no tenant {tenant}; `duly tenants` lists them")
-    told = _told(after.limits) if after.limits != before.limits else None
+    reported = _reported(after.limits) if after.limits != before.limits else None
     state = after.state if after.state != before.state else None
-    await _note(database, Action.TENANT_CHANGED, after, int(after != before), limits=told, state=state)
+    await _record(database, Action.TENANT_CHANGED, after, int(after != before), limits=reported, state=state)
 
 
-async def _note(database: Database, action: Action, tenant: Tenant, count: int = 1, **detail: Any) -> None:
+async def _record(database: Database, action: Action, tenant: Tenant, count: int = 1, **detail: Any) -> None:
     """Record it as the operator's action."""
-    await note(database, TENANT_DEFAULT, action, Subject("tenant", str(tenant.tenant), tenant.name), count, **detail)
+    await record(database, TENANT_DEFAULT, action, Subject("tenant", str(tenant.tenant), tenant.name), count, **detail)
 
 
-def _told(limits: Limits) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(limits)
-    return {name: value for name, value in told.items() if value is not None}
+def _reported(limits: Limits) -> dict[str, Any]:
+    reported: dict[str, Any] = msgspec.to_builtins(limits)
+    return {name: value for name, value in reported.items() if value is not None}
 
 
 def check_limits(limits: Limits) -> None:
@@ -81,7 +81,7 @@ def check_limits(limits: Limits) -> None:
         if value is not None and not 0 <= value <= _COUNT_MAX:
             raise InvalidOption(f"{name} {value} is outside 0 to {_COUNT_MAX:,}; leave it out for no limit")
     if limits.running_max is not None:
-        check_places(limits.running_max)
+        check_slots(limits.running_max)
     if not 1 <= limits.weight <= _WEIGHT_MAX:
         raise InvalidOption(
             f"weight {limits.weight} is outside 1 to {_WEIGHT_MAX:,}; to start nothing of a tenant, pause it:"

@@ -34,7 +34,7 @@ from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.schedule.timing import calendars_in, is_closed, read_calendars, timing_of
-from duly.moves.admin.audit import note
+from duly.moves.admin.audit import record
 from duly.moves.admin.seal import sealed
 from duly.moves.cancel import cancel_job
 from duly.moves.schedules.calendars import put_calendar
@@ -95,9 +95,9 @@ async def apply(
 
     async def once(inside: Database) -> Applied:
         nobody = inside.acting_as(None)  # the whole is recorded once, and not each step
-        made = await _apply(nobody, tenant, manifest, rng, prune=prune, adopt=adopt, expected=expected, by=by)
-        await _note(inside, tenant, manifest.source, made)
-        return made
+        created = await _apply(nobody, tenant, manifest, rng, prune=prune, adopt=adopt, expected=expected, by=by)
+        await _record(inside, tenant, manifest.source, created)
+        return created
 
     for _ in range(_LOOKS_MAX):
         try:
@@ -111,13 +111,13 @@ async def apply(
     raise Unsettled(f"a job of {manifest.source!r}")
 
 
-async def _note(database: Database, tenant: int, source: str, made: Applied) -> None:
-    counts = {kind: sum(done.kind is kind for done in made.done) for kind in StepKind}
-    told = {kind.value: count for kind, count in counts.items() if count}
+async def _record(database: Database, tenant: int, source: str, created: Applied) -> None:
+    counts = {kind: sum(done.kind is kind for done in created.done) for kind in StepKind}
+    reported = {kind.value: count for kind, count in counts.items() if count}
     subject = Subject("file", source, source)
-    changes = len(made.done) + len(made.calendars)
-    calendars = len(made.calendars) or None
-    await note(database, tenant, Action.FILE_APPLIED, subject, changes, **told, calendars=calendars)
+    changes = len(created.done) + len(created.calendars)
+    calendars = len(created.calendars) or None
+    await record(database, tenant, Action.FILE_APPLIED, subject, changes, **reported, calendars=calendars)
 
 
 async def _apply(
@@ -137,18 +137,18 @@ async def _apply(
         raise PlanChanged("the plan is out of date: make a new plan, and apply that")
     found.check(adopt=adopt)
     for calendar in found.calendars:
-        await _keep_calendar(database, tenant, manifest, calendar.name)
+        await _put_calendar(database, tenant, manifest, calendar.name)
     # First the steps that block nobody; those that lock the next fire of a schedule come last.
-    made = [await _create(database, tenant, manifest, step, rng) for step in found.of(StepKind.CREATE)]
+    created = [await _create(database, tenant, manifest, step, rng) for step in found.of(StepKind.CREATE)]
     changed = [await _change(database, manifest, step) for step in found.of(StepKind.CHANGE, StepKind.ADOPT)]
     orphans = found.of(StepKind.REMOVE)
     removed = [await _remove(database, step) for step in orphans] if prune else []
-    versions |= {done.job_id: version for done, version in [*made, *changed]}
+    versions |= {done.job_id: version for done, version in [*created, *changed]}
     await store.mark_applied(database, tenant, manifest.source, versions, by)
     await store.mark_taken_out(database, tenant, [done.job_id for done in removed])
     left = () if prune else tuple(step.name for step in orphans)
     calendars = tuple(step.name for step in found.calendars)
-    return Applied(found, (*(done for done, _ in [*made, *changed]), *removed), calendars, left)
+    return Applied(found, (*(done for done, _ in [*created, *changed]), *removed), calendars, left)
 
 
 async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Plan, dict[UUID, int], Manifest]:
@@ -213,7 +213,7 @@ def _check(
         raise manifest.refused(problems)
 
 
-async def _keep_calendar(database: Database, tenant: int, manifest: Manifest, name: str) -> None:
+async def _put_calendar(database: Database, tenant: int, manifest: Manifest, name: str) -> None:
     try:
         await put_calendar(database, manifest.calendars[name], tenant)
     except TriggerError as error:

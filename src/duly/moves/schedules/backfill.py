@@ -18,7 +18,7 @@ from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.schedule.counting import tally
 from duly.domain.triggers.schedule.planning import moments_between
 from duly.domain.triggers.schedule.timing import read_calendars, schedule_of
-from duly.moves.admin.audit import actor_of, audited, note
+from duly.moves.admin.audit import actor_of, audited, record
 from duly.moves.schedules.schedule import see
 from duly.store.connection.database import Database
 from duly.store.tables import recovery, schedules
@@ -78,9 +78,9 @@ async def backfill(
         raise InvalidOption(f"job {job_id} waits for events, so it has no past occurrences to backfill")
     end = _end_of(start, end, seen.read_at)
     count = tally(seen.compiled, start, end)
-    asked = Asked(None, count.number, moments_between(seen.compiled, start, end, SHOWN_MAX), count.is_partial)
+    requested = Asked(None, count.number, moments_between(seen.compiled, start, end, SHOWN_MAX), count.is_partial)
     if dry_run or not count.number:
-        return asked
+        return requested
     if count.number > OCCURRENCES_MAX:
         raise InvalidOption(f"the range has over {OCCURRENCES_MAX:,} occurrences; choose a shorter one")
     if count.is_partial:
@@ -100,8 +100,8 @@ async def backfill(
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
     subject = Subject("job", str(job_id), seen.name)
     stretch = {"backfill_id": backfill_id, "from": start, "to": end, "runs": count.number, "rate": rate}
-    await note(database, seen.tenant, Action.JOB_BACKFILLED, subject, **stretch)
-    return msgspec.structs.replace(asked, backfill_id=backfill_id)
+    await record(database, seen.tenant, Action.JOB_BACKFILLED, subject, **stretch)
+    return msgspec.structs.replace(requested, backfill_id=backfill_id)
 
 
 def _end_of(start: datetime, end: datetime, now: datetime) -> datetime:
@@ -122,7 +122,7 @@ async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
         raise NotFound(f"no unfinished backfill {backfill_id}; `duly jobs backfills` lists them")
     if tenant is not None:
         subject = Subject("backfill", str(backfill_id))
-        await note(database, tenant, Action.BACKFILL_CANCELLED, subject, taken_back=taken)
+        await record(database, tenant, Action.BACKFILL_CANCELLED, subject, recalled=taken)
     return taken
 
 
@@ -141,19 +141,19 @@ class Allowance:
         while self._spent and self._spent[0][0] <= now - timedelta(seconds=most / rate):
             self._spent.popleft()
         self._now = now
-        return max(0, most - sum(made for _, made in self._spent))
+        return max(0, most - sum(created for _, created in self._spent))
 
-    def spend(self, made: int) -> None:
+    def spend(self, created: int) -> None:
         """Count runs that were created at the last moment asked for."""
         assert self._now is not None
-        if made:
-            self._spent.append((self._now, made))
+        if created:
+            self._spent.append((self._now, created))
 
 
 class Went(msgspec.Struct, frozen=True):
     """One look at the lane: how many runs were created, and when the backfills seen may go on."""
 
-    made: int = 0
+    created: int = 0
     due_at: frozenset[datetime] = frozenset()
 
 
@@ -168,22 +168,22 @@ async def go_on(
         return Went()
     works = await schedules.lane_work(database, shards, _LOOK_MAX)
     recovered = [work for work in works if work.is_recovered and recovery_id is not None]
-    made = list(_made(recovered, budget))
-    if recovery_id is not None and (wanted := _count(made)):
+    created = list(_created(recovered, budget))
+    if recovery_id is not None and (wanted := _count(created)):
         given = await recovery.take_turns(database, recovery_id, wanted)
-        made = made if given == wanted else list(_made(recovered, given))
-    made += _made([work for work in works if work not in recovered], budget - _count(made))
-    if not made:
+        created = created if given == wanted else list(_created(recovered, given))
+    created += _created([work for work in works if work not in recovered], budget - _count(created))
+    if not created:
         return Went()
-    count = await schedules.make_backfills(database, made)
-    return Went(count, frozenset(now + one.wait for one in made if one.cursor is not None))
+    count = await schedules.create_backfills(database, created)
+    return Went(count, frozenset(now + one.wait for one in created if one.cursor is not None))
 
 
-def _count(made: Sequence[Made]) -> int:
-    return sum(len(one.moments) for one in made)
+def _count(created: Sequence[Made]) -> int:
+    return sum(len(one.moments) for one in created)
 
 
-def _made(works: Sequence[LaneWork], budget: int) -> Iterator[Made]:
+def _created(works: Sequence[LaneWork], budget: int) -> Iterator[Made]:
     for work in works:
         if budget < 1:
             return

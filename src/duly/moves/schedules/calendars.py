@@ -24,7 +24,7 @@ from duly.domain.triggers.schedule.planning import Skip, arm_after_calendar, coh
 from duly.domain.triggers.schedule.reading import check_calendars
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.timing import calendars_in, read_calendars, schedule_of
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.moves.schedules.retry_on_conflict import retry_on_conflict
 from duly.store.connection.database import Database
 from duly.store.tables import schedules
@@ -72,7 +72,7 @@ async def put_calendar(database: Database, definition: object, tenant: int = TEN
 @audited
 async def _keep(database: Database, tenant: int, name: str, definition: str, *, is_changed: bool) -> None:
     await schedules.put_calendar(database, tenant, name, definition)
-    await note(database, tenant, Action.CALENDAR_KEPT, Subject("calendar", name, name), int(is_changed))
+    await record(database, tenant, Action.CALENDAR_SAVED, Subject("calendar", name, name), int(is_changed))
 
 
 @audited
@@ -83,7 +83,7 @@ async def drop_calendar(database: Database, name: str, tenant: int = TENANT_DEFA
         raise NotFound(f"no calendar is named {name!r}; `duly calendars` lists them")
     if answer != "dropped":
         raise InvalidOption(f"calendar {name!r} is {answer}; edit or cancel that job first")
-    await note(database, tenant, Action.CALENDAR_DELETED, Subject("calendar", name, name))
+    await record(database, tenant, Action.CALENDAR_DELETED, Subject("calendar", name, name))
 
 
 async def _histories(
@@ -145,7 +145,7 @@ def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping
     if schedule.trigger.is_estimate:
         return None
     passed = [pending.previous_scheduled_at, floors.get(pending.job_id)]
-    next_at, window = arm_after_calendar(schedule, pending.scheduled_at, pending.read_at, pending.made_at, passed)
+    next_at, window = arm_after_calendar(schedule, pending.scheduled_at, pending.read_at, pending.created_at, passed)
     return Retiming(pending.job_id, pending.generation, pending.scheduled_at, cohort_of(schedule), next_at, window)
 
 

@@ -12,7 +12,7 @@ from duly.domain.jobs.job import Submission
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.moves.admin.seal import sealed
 from duly.moves.recall import recalled
 from duly.store.boxes import runs
@@ -50,5 +50,5 @@ async def change_one_shot(
 @audited
 async def _change_one_shot(database: Database, tenant: int, job_id: UUID, version: int, job: Submission) -> bool:
     is_changed = await jobs.change_one_shot(database, tenant, job_id, version, job, HORIZON)
-    await note(database, tenant, Action.JOB_EDITED, Subject("job", str(job_id)), int(is_changed), version=version + 1)
+    await record(database, tenant, Action.JOB_EDITED, Subject("job", str(job_id)), int(is_changed), version=version + 1)
     return is_changed

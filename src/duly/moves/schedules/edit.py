@@ -20,11 +20,11 @@ from duly.domain.runs.options import RunOptions
 from duly.domain.targets.target import WorkflowTarget
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.schedule.edited_timing import Before, edited_timing
-from duly.domain.triggers.schedule.options import asked_shape
+from duly.domain.triggers.schedule.options import requested_shape
 from duly.domain.triggers.schedule.planning import Skip
 from duly.domain.triggers.schedule.timing import Timing, calendars_in, read_calendars
 from duly.domain.workflows.target import plain_node
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.moves.admin.seal import sealed
 from duly.moves.recall import taking_back, unless_held, unless_unstarted
 from duly.moves.schedules.retry_on_conflict import retry_on_conflict
@@ -92,7 +92,7 @@ async def _edit_or_held(
         differing = _differing(seen, job, timing)
         if may_be_same and not differing:
             return seen.generation
-        await unless_unstarted(database, silent, is_held=seen.is_held)
+        await unless_unstarted(database, silent, holds_slot=seen.holds_slot)
         moments, skips = seen.staged(), list[Skip]()
         if timing.first_at is not None:
             # What the old timing has not fired, and what calendars blocked of it, is recorded.
@@ -116,7 +116,7 @@ async def _edit_or_held(
             return None
         subject = Subject("job", str(seen.job_id), job.name)
         version = seen.generation + 1
-        await note(database, seen.tenant, Action.JOB_EDITED, subject, version=version, changed=differing or None)
+        await record(database, seen.tenant, Action.JOB_EDITED, subject, version=version, changed=differing or None)
         return version
 
     return await retry_on_conflict(f"job {job_id}", attempt)
@@ -126,7 +126,7 @@ def _differing(seen: Seen, job: Recurring, timing: Timing) -> list[str]:
     """Return the names of the changed parts, without values: the versions of the job have those, with secrets masked."""
     before, after = _parts(seen.definition), _parts(job)
     # As stored, so that like is compared with like.
-    after["schedule"] = _plain(asked_shape(timing.schedule, timing.every_seconds))
+    after["schedule"] = _plain(requested_shape(timing.schedule, timing.every_seconds))
     fires_as_before = timing.first_at is None
     if fires_as_before:  # so an anchor that is named now was its anchor
         before["schedule"], after["schedule"] = map(_without_anchor, (before["schedule"], after["schedule"]))

@@ -15,7 +15,7 @@ from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.schedule.planning import arm, latest_due, left_out_before, left_out_behind, stretch
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.moves.recall import taking_back, unless_held, unless_unstarted
 from duly.moves.schedules.retry_on_conflict import retry_on_conflict
 from duly.moves.schedules.schedule import Seen, see
@@ -79,7 +79,7 @@ async def _pause(database: Database, job_id: UUID, reason: str, *, settles: bool
         if answer == "already" and seen.pause_reason == REMOVED:
             # So that the code's return does not resume it.
             await schedules.give_reason(database, job_id, REMOVED, reason)
-        await _note(database, seen, Action.JOB_PAUSED, answer, ("paused",), reason=reason)
+        await _record(database, seen, Action.JOB_PAUSED, answer, ("paused",), reason=reason)
         return _found(job_id, answer)
 
     return await retry_on_conflict(f"job {job_id}", attempt)
@@ -95,7 +95,7 @@ async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) ->
     async def attempt() -> str | None:  # it may be edited between the look and the move
         seen = await see(database, job_id)
         answer = await _resume(database, seen, catch_up=catch_up)
-        await _note(database, seen, Action.JOB_RESUMED, answer, ("active", "completed"), catch_up=catch_up or None)
+        await _record(database, seen, Action.JOB_RESUMED, answer, ("active", "completed"), catch_up=catch_up or None)
         return _found(job_id, answer)
 
     return await retry_on_conflict(f"job {job_id}", attempt)
@@ -131,7 +131,7 @@ async def _skip_next(database: Database, job_id: UUID, silent: list[UUID] | None
             raise InvalidOption(f"job {job_id} waits for events and has no next occurrence; pause it instead")
         next_at, window = arm(seen.compiled, seen.pending_at) or (None, 0)
         skips = left_out_before(seen.compiled, seen.pending_at, seen.accountable_from, is_last=next_at is None)
-        await unless_unstarted(database, silent, is_held=seen.is_held)
+        await unless_unstarted(database, silent, holds_slot=seen.holds_slot)
         answer, moment = await schedules.skip_next(
             database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged(), skips
         )
@@ -139,17 +139,17 @@ async def _skip_next(database: Database, job_id: UUID, silent: list[UUID] | None
             raise JobEnded(f"job {job_id} has ended and will not fire again")
         if moment is not None:
             subject = Subject("job", str(job_id), seen.name)
-            await note(database, seen.tenant, Action.JOB_SKIPPED_NEXT, subject, scheduled_at=moment)
+            await record(database, seen.tenant, Action.JOB_SKIPPED_NEXT, subject, scheduled_at=moment)
         return moment
 
     return await retry_on_conflict(f"job {job_id}", attempt)
 
 
-async def _note(
+async def _record(
     database: Database, seen: Seen, action: Action, answer: str, changed: tuple[str, ...], **detail: object
 ) -> None:
     subject = Subject("job", str(seen.job_id), seen.name)
-    await note(database, seen.tenant, action, subject, int(answer in changed), **detail)
+    await record(database, seen.tenant, action, subject, int(answer in changed), **detail)
 
 
 def _found(job_id: UUID, answer: str) -> str | None:

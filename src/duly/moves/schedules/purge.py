@@ -7,7 +7,7 @@ from uuid import UUID
 
 from duly.domain.errors import Refused
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.store.boxes import history, runs
 from duly.store.connection.database import Database
 from duly.store.tables import jobs
@@ -29,7 +29,7 @@ async def purge(database: Database, tenant: int, job_id: UUID, name: str | None)
         )
     if not await jobs.purge_job(database, tenant, job_id, AT_ONCE_MAX):
         raise Refused(f"job {job_id} has not ended; cancel it first: duly jobs cancel {job_id}")
-    await note(database, tenant, Action.JOB_PURGED, Subject("job", str(job_id), name))
+    await record(database, tenant, Action.JOB_PURGED, Subject("job", str(job_id), name))
 
 
 async def go_on(database: Database, kept: timedelta | None) -> int:

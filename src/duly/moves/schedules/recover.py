@@ -21,7 +21,7 @@ from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.schedule.planning import Skip
 from duly.domain.triggers.schedule.timing import read_calendars, schedule_of
 from duly.log import Log
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.store.connection.database import Database
 from duly.store.tables import recovery as store
 from duly.store.tables.recovery import APPROVED, LIVE, OPEN, Decided, Held, Recovery, Standing
@@ -36,18 +36,18 @@ _FINEST = timedelta(microseconds=1)
 _NOTHING = "no recovery is open; `duly recover` shows the last one"
 
 
-async def note_staging(database: Database, after: timedelta | None, rng: Rng, log: Log) -> Standing | None:
+async def record_staging(database: Database, after: timedelta | None, rng: Rng, log: Log) -> Standing | None:
     """Record that we stage; after too long without any scheduler, that opens a recovery. Returns the open one."""
-    standing = await store.note_staging(database, after, rng.uuid())
+    standing = await store.record_staging(database, after, rng.uuid())
     if standing is not None and standing.is_new:
         log.warning("recovery_opened", recovery_id=standing.recovery_id, remedy="duly recover")
     return standing
 
 
-async def hold_missed(database: Database, holder: UUID, epochs: Mapping[int, int]) -> int:
+async def defer_missed(database: Database, holder: UUID, epochs: Mapping[int, int]) -> int:
     """Hold the missed fires of plain intervals, until there are no more; those of cohorts are held where they are planned."""
     count = 0
-    while some := await store.hold_late(database, holder, epochs, _LOOKED_AT):
+    while some := await store.defer_late(database, holder, epochs, _LOOKED_AT):
         count += some
     return count
 
@@ -77,7 +77,7 @@ def _decided(held: Held, standing: Standing, log: Log) -> Decided:
     except TriggerError as error:
         log.error("missed_unreadable", job_id=held.job_id, error=str(error))
         verdict = Verdict(None, 0, (Skip("skipped_misfire", held.from_at, held.to_at - _FINEST, held.total),))
-    start, end = verdict.made or (None, None)
+    start, end = verdict.created or (None, None)
     return Decided(held.backfill_id, start, end, verdict.count, verdict.skips)
 
 
@@ -113,8 +113,8 @@ async def approve(
     if not await store.approve(database, found.recovery_id, rules or None, rate, by):
         raise Refused(f"recovery {found.recovery_id} has ended or is being dismissed; `duly recover` shows its state")
     subject = Subject("recovery", str(found.recovery_id))
-    told = [msgspec.to_builtins(rule) for rule in (rules or ())[:_RULES_NOTED]] or None
-    await note(database, TENANT_DEFAULT, Action.RECOVERY_APPROVED, subject, rate=rate, rules=told)
+    reported = [msgspec.to_builtins(rule) for rule in (rules or ())[:_RULES_NOTED]] or None
+    await record(database, TENANT_DEFAULT, Action.RECOVERY_APPROVED, subject, rate=rate, rules=reported)
     log.warning("recovery_approved", recovery_id=found.recovery_id, by=by, rate=rate, rules=len(rules or ()))
 
 
@@ -124,7 +124,7 @@ async def dismiss(database: Database, rng: Rng, log: Log, *, by: str) -> None:
     found = await _live(database) or await _taken_over(database, rng, by)
     if not await store.dismiss(database, found.recovery_id, by):
         raise Refused(f"recovery {found.recovery_id} has ended or is being dismissed; `duly recover` shows its state")
-    await note(database, TENANT_DEFAULT, Action.RECOVERY_DISMISSED, Subject("recovery", str(found.recovery_id)))
+    await record(database, TENANT_DEFAULT, Action.RECOVERY_DISMISSED, Subject("recovery", str(found.recovery_id)))
     log.warning("recovery_dismissed", recovery_id=found.recovery_id, by=by)
 
 

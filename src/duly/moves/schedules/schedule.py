@@ -12,7 +12,7 @@ from duly.domain.jobs.job import Recurring
 from duly.domain.runs.options import RunOptions
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.triggers.on_event import OnEvent
-from duly.domain.triggers.schedule.options import asked_shape
+from duly.domain.triggers.schedule.options import requested_shape
 from duly.domain.triggers.schedule.planning import Skip, left_out_by_calendars, moments_between, stretch
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.store.connection.database import Database
@@ -51,16 +51,16 @@ class Seen(msgspec.Struct, frozen=True):
     accountable_from: datetime
     least_period: int | None
     runs_left: int | None
-    is_held: bool  # a worker holds the first attempt of its last run, started or not
+    holds_slot: bool  # a worker holds the first attempt of its last run, started or not
     read_at: datetime
     compiled: Schedule
 
     @property
     def definition(self) -> Recurring:
         """The job as it was requested."""
-        asked = asked_shape(self.schedule, self.every_seconds)
+        requested = requested_shape(self.schedule, self.every_seconds)
         payload, place = self.payload or "{}", (self.queue, self.priority)
-        return Recurring(self.handler, payload, *place, asked, self.name, self.options, self.owner, self.source)
+        return Recurring(self.handler, payload, *place, requested, self.name, self.options, self.owner, self.source)
 
     def left_out(self) -> list[Skip]:
         """Return what calendars blocked of it by now that no fire will report, once it is retimed."""

@@ -135,7 +135,7 @@ class Clocks:
         if one.tzdb is None and one.cohort == cohort:
             return None
         if one.tzdb is None and zones_of(new) & self._rules.keys():
-            next_at = pending_after_change(self._compile(self._before, one), new, one.scheduled_at, one.made_at)
+            next_at = pending_after_change(self._compile(self._before, one), new, one.scheduled_at, one.created_at)
             window = 0 if next_at is None else new.jitter_window(next_at)
         else:  # the rules by which it was timed are unknown, so it counts from now
             passed = one.previous_scheduled_at, left_out
@@ -170,10 +170,10 @@ async def _retime(database: Database, found: Sequence[Zoned], look: _Look, clock
         nonlocal waiting
         timings = await _timings(database, waiting, clocks, log)
         done = await _move(database, waiting, timings, log) if timings else set()
-        overtaken = {timing.job_id for timing in timings} - done
-        if not overtaken:
+        in_conflict = {timing.job_id for timing in timings} - done
+        if not in_conflict:
             return True
-        waiting = [one for one in await look() if one.job_id in overtaken]
+        waiting = [one for one in await look() if one.job_id in in_conflict]
         return None
 
     await retry_on_conflict("the schedules of a time zone", attempt)

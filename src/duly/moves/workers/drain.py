@@ -10,7 +10,7 @@ from uuid import UUID
 from duly.domain.errors import NotFound
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.tenancy.audit import Action, Subject
-from duly.moves.admin.audit import audited, note
+from duly.moves.admin.audit import audited, record
 from duly.store.connection import hints
 from duly.store.connection.database import Database
 from duly.store.tables import workers
@@ -33,5 +33,5 @@ async def _change(database: Database, worker_id: UUID, *, is_draining: bool) -> 
     if is_new is None:
         raise NotFound(f"no live worker {worker_id}; `duly workers` lists them")
     action = Action.WORKER_DRAINED if is_draining else Action.WORKER_RESUMED
-    await note(database, TENANT_DEFAULT, action, Subject("worker", str(worker_id)), int(is_new))
-    await hints.send_holds_changed(database)
+    await record(database, TENANT_DEFAULT, action, Subject("worker", str(worker_id)), int(is_new))
+    await hints.send_pauses_changed(database)

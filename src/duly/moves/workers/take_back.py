@@ -40,9 +40,9 @@ class TakenBack(msgspec.Struct, frozen=True):
     queues: set[str]
 
 
-async def take_back(database: Database, worker_id: UUID, told: Sequence[Told], rng: Rng) -> TakenBack:
+async def take_back(database: Database, worker_id: UUID, reported: Sequence[Told], rng: Rng) -> TakenBack:
     """Settle inside a session; of two outcomes for one lease the first counts."""
-    by_handle = {item.handle: item for item in reversed(told)}
+    by_handle = {item.handle: item for item in reversed(reported)}
     found = await remote_workers.held(database, worker_id, list(by_handle))
     now = moment_of(database.clock.now())
     settled = [_settled(by_handle[handle], lent, now) for handle, lent in found.items()]

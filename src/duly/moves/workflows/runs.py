@@ -47,15 +47,15 @@ async def settle_ended(database: Database, rng: Rng, log: Log | None = None) -> 
         state = WorkflowState(one.state)
         if state in FINAL and one.is_live:
             if not one.is_awaited:
-                await workflows.put_off_errand(database, one.task_id, _NOT_AWAITED_DELAY)
+                await workflows.postpone_workflow_task(database, one.task_id, _NOT_AWAITED_DELAY)
                 continue
             try:
                 settled += await _settle(database, one, state, rng)
             except BAD_ROW as error:
                 (log or Log("maintenance")).error("settle_refused", run_id=one.run_id, error=repr(error))
-                await workflows.put_off_failed_errand(database, one.task_id)
+                await workflows.postpone_failed_workflow_task(database, one.task_id)
                 continue
-        await workflows.drop_errand(database, one.task_id)
+        await workflows.drop_workflow_task(database, one.task_id)
     return settled
 
 

@@ -23,14 +23,14 @@ from duly.domain.workflows.workflow import (
     check_nodes,
     check_workflow,
     covered_by,
-    remade_by,
+    recreated_by,
     sinks,
 )
-from duly.moves.admin.audit import actor_of, audited, note
+from duly.moves.admin.audit import actor_of, audited, record
 from duly.moves.admin.seal import sealed_node, sealed_workflow
 from duly.store.connection.database import Connection, Database
 from duly.store.tables import workflows as store
-from duly.store.tables.workflows import SubmittedWorkflow, Turned
+from duly.store.tables.workflows import SubmittedWorkflow, WorkflowChange
 
 _LOOKS_MAX = 10
 _encoder = msgspec.msgpack.Encoder()
@@ -48,10 +48,10 @@ async def submit_workflow(
     if for_run is None:  # those of a run's target were sealed when its job was written
         workflow = sealed_workflow(connection, tenant, workflow)
     digest = sha256(_encoder.encode(workflow)).digest()
-    made = await store.submit(connection, tenant, key, digest, workflow, HORIZON, for_run)
-    subject, count = Subject("workflow", str(made.workflow_id), workflow.name), int(not made.replayed)
-    await note(connection, tenant, Action.WORKFLOW_CREATED, subject, count, nodes=len(workflow.nodes))
-    return made
+    created = await store.submit(connection, tenant, key, digest, workflow, HORIZON, for_run)
+    subject, count = Subject("workflow", str(created.workflow_id), workflow.name), int(not created.replayed)
+    await record(connection, tenant, Action.WORKFLOW_CREATED, subject, count, nodes=len(workflow.nodes))
+    return created
 
 
 @audited
@@ -59,39 +59,39 @@ async def cancel_workflow(
     database: Database, tenant: int, workflow_id: UUID, reason: str = "cancelled"
 ) -> WorkflowState:
     """Cancel what waits and ask what runs to stop. Returns the workflow's state; an ended one stays. Raises NotFound."""
-    turned = _found(await store.cancel(database, tenant, workflow_id, reason), workflow_id)
-    if turned.is_new:
-        await _note(database, tenant, Action.WORKFLOW_CANCELLED, workflow_id, reason=reason)
-    return WorkflowState(turned.state)
+    changed = _found(await store.cancel(database, tenant, workflow_id, reason), workflow_id)
+    if changed.is_new:
+        await _record(database, tenant, Action.WORKFLOW_CANCELLED, workflow_id, reason=reason)
+    return WorkflowState(changed.state)
 
 
 @audited
 async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
     """Pause a workflow: nothing more of it starts. Raises NotFound, WorkflowChanged."""
-    turned = _found(await store.pause(database, tenant, workflow_id), workflow_id)
-    if turned.state != WorkflowState.PAUSED:
-        raise WorkflowChanged(f"workflow {workflow_id} is {turned.state}; only a running one can be paused")
-    if turned.is_new:
-        await _note(database, tenant, Action.WORKFLOW_PAUSED, workflow_id)
+    changed = _found(await store.pause(database, tenant, workflow_id), workflow_id)
+    if changed.state != WorkflowState.PAUSED:
+        raise WorkflowChanged(f"workflow {workflow_id} is {changed.state}; only a running one can be paused")
+    if changed.is_new:
+        await _record(database, tenant, Action.WORKFLOW_PAUSED, workflow_id)
     return WorkflowState.PAUSED
 
 
 @audited
 async def resume_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
     """Resume a paused workflow. Raises NotFound, WorkflowChanged."""
-    turned = _found(await store.resume(database, tenant, workflow_id), workflow_id)
-    if turned.state == WorkflowState.CANCELLING:
-        raise WorkflowChanged(f"workflow {workflow_id} is {turned.state}; wait for its end before you replay a node")
-    if turned.is_new:
-        await _note(database, tenant, Action.WORKFLOW_RESUMED, workflow_id)
-    return WorkflowState(turned.state)
+    changed = _found(await store.resume(database, tenant, workflow_id), workflow_id)
+    if changed.state == WorkflowState.CANCELLING:
+        raise WorkflowChanged(f"workflow {workflow_id} is {changed.state}; wait for its end before you replay a node")
+    if changed.is_new:
+        await _record(database, tenant, Action.WORKFLOW_RESUMED, workflow_id)
+    return WorkflowState(changed.state)
 
 
 class Replay(msgspec.Struct, frozen=True):
     """The plan of a replay: the nodes that run again, the items that their maps drop and create again, and how many stay."""
 
     nodes: list[str]
-    remade: list[str]
+    recreated: list[str]
     kept: int
 
 
@@ -99,7 +99,7 @@ class Replay(msgspec.Struct, frozen=True):
 async def replay_workflow(database: Database, tenant: int, workflow_id: UUID, node: str) -> Replay:
     """Replay a node and its descendants. Raises NotFound, WorkflowChanged, Unsettled."""
     replay = await _replay(database, tenant, workflow_id, node, is_dry=False)
-    await _note(database, tenant, Action.WORKFLOW_REPLAYED, workflow_id, node=node, nodes=len(replay.nodes))
+    await _record(database, tenant, Action.WORKFLOW_REPLAYED, workflow_id, node=node, nodes=len(replay.nodes))
     return replay
 
 
@@ -118,8 +118,8 @@ async def _replay(database: Database, tenant: int, workflow_id: UUID, node: str,
         covered = sorted(covered_by(graph.edges, node))
         answer = await store.replay(database, tenant, workflow_id, node, covered, len(graph.nodes), is_dry=is_dry)
         if answer in ("replayed", "replayable"):
-            remade = sorted(remade_by(graph.maps, covered, node))
-            return Replay(covered, remade, len(graph.nodes) - len(covered) - len(remade))
+            recreated = sorted(recreated_by(graph.maps, covered, node))
+            return Replay(covered, recreated, len(graph.nodes) - len(covered) - len(recreated))
         if answer != "again":
             raise WorkflowChanged(f"workflow {workflow_id} cannot be replayed from {node!r}: {answer}")
     raise Unsettled(f"workflow {workflow_id}")
@@ -136,7 +136,7 @@ async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, n
         raise NotFound(f"run {run_id} is not a node of a workflow, so it cannot add nodes")
     if not nodes:
         return []
-    hung = [node if node.after else msgspec.structs.replace(node, after=(Edge(own.node),)) for node in nodes]
+    hung = [node if node.depends_on else msgspec.structs.replace(node, depends_on=(Edge(own.node),)) for node in nodes]
     check_nodes(hung, {own.node})
     hung = [sealed_node(database, tenant, node) for node in hung]
     answer = await store.add_nodes(database, tenant, own, run_id, fence, hung, sinks(hung))
@@ -144,27 +144,27 @@ async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, n
         raise LeaseOver(f"run {run_id}, fence {fence}: the lease was lost; stop here")
     if answer != "added":
         raise WorkflowChanged(f"nodes cannot be added to workflow {own.workflow_id}: {answer}")
-    await _note(database, tenant, Action.WORKFLOW_EXTENDED, own.workflow_id, node=own.node, nodes=len(hung))
+    await _record(database, tenant, Action.WORKFLOW_EXTENDED, own.workflow_id, node=own.node, nodes=len(hung))
     return [node.name for node in hung]
 
 
-async def _note(database: Database, tenant: int, action: Action, workflow_id: UUID, **detail: object) -> None:
+async def _record(database: Database, tenant: int, action: Action, workflow_id: UUID, **detail: object) -> None:
     found = await store.standing(database, tenant, workflow_id) if actor_of(database) else None
     if found is not None:
-        await note(database, tenant, action, Subject("workflow", str(workflow_id), found[0]), **detail)
+        await record(database, tenant, action, Subject("workflow", str(workflow_id), found[0]), **detail)
 
 
-async def run_errands(database: Database) -> bool:
+async def run_workflow_tasks(database: Database) -> bool:
     """Do pending workflow tasks beside their nodes' ends. Returns whether runs wait to be settled by workflows that ended."""
-    while (answer := await store.run_errand(database)) == "done":
+    while (answer := await store.run_workflow_task(database)) == "done":
         pass
     return answer == "settle"
 
 
-def _found(turned: Turned | None, workflow_id: UUID) -> Turned:
-    if turned is None:
+def _found(changed: WorkflowChange | None, workflow_id: UUID) -> WorkflowChange:
+    if changed is None:
         raise _not_found(workflow_id)
-    return turned
+    return changed
 
 
 def _not_found(workflow_id: UUID) -> NotFound:

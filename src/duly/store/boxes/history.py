@@ -11,9 +11,9 @@ from duly.store.connection.statements import load
 SQL = load("boxes/history")
 
 
-async def make_partitions(database: Database, days_ahead: int) -> int:
+async def create_partitions(database: Database, days_ahead: int) -> int:
     """Create the day partitions from today on, where missing. Returns how many were created."""
-    return int(await database.fetchval(SQL["make_partitions"], days_ahead))
+    return int(await database.fetchval(SQL["create_partitions"], days_ahead))
 
 
 async def drop_partitions(database: Database, parent: str, before: date) -> list[str]:

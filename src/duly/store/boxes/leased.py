@@ -82,10 +82,10 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
     return {(row[0], row[1]) for row in rows}
 
 
-async def park(database: Database, worker_id: UUID, parked: Sequence[tuple[Run, str]]) -> set[Handle]:
+async def await_destination(database: Database, worker_id: UUID, parked: Sequence[tuple[Run, str]]) -> set[Handle]:
     """Move runs to `blocked`, each waiting for its origin, without using up their attempt. Returns those that were there."""
     rows = await database.fetch(
-        SQL["park"],
+        SQL["await_destination"],
         worker_id,
         [run.run_id for run, _ in parked],
         [run.fence for run, _ in parked],

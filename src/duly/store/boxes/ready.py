@@ -40,25 +40,25 @@ async def drop_duplicates(database: Database) -> None:
     await database.execute(SQL["drop_duplicates"])
 
 
-async def set_aside(
-    database: Database, first: Line, *, lines: int, crowd: int, crowd_more: int, looks: int
+async def mark_unroutable(
+    database: Database, first: Line, *, lines: int, backlog: int, backlog_more: int, looks: int
 ) -> tuple[int, Line | None]:
     """Mark as unroutable the runs of one queue, tenant and priority whose handler no live worker has.
 
     Returns how many, and the next to check, if there is one.
     """
-    row = await database.fetch_one(SQL["set_aside"], *first, lines, crowd, crowd_more, looks)
+    row = await database.fetch_one(SQL["mark_unroutable"], *first, lines, backlog, backlog_more, looks)
     return row["moved"], None if row["queue"] is None else (row["queue"], row["tenant"], row["priority"])
 
 
-async def bring_back(database: Database, limit: int) -> int:
+async def restore_routable(database: Database, limit: int) -> int:
     """Make about `limit` unroutable runs claimable again whose handler a live worker has. Returns how many there were."""
-    return int(await database.fetchval(SQL["bring_back"], limit))
+    return int(await database.fetchval(SQL["restore_routable"], limit))
 
 
-async def unknown_handlers(database: Database) -> list[dict[str, Any]]:
+async def unroutable(database: Database) -> list[dict[str, Any]]:
     """Return the runs that wait because no live worker has their handler."""
-    return [dict(row) for row in await database.fetch(SQL["unknown_handlers"])]
+    return [dict(row) for row in await database.fetch(SQL["unroutable"])]
 
 
 async def depth(database: Database) -> list[dict[str, Any]]:

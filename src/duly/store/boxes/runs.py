@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.limits.limit import StandingLimits
-from duly.domain.limits.pause import Holds, Scope
+from duly.domain.limits.pause import Pauses, Scope
 from duly.domain.runs.progress import Progress, shown
 from duly.domain.runs.run import HORIZON
 from duly.store.boxes.options import decode
@@ -37,7 +37,7 @@ class News(msgspec.Struct, frozen=True):
     """
 
     signals: list[Signal]
-    holds: Holds
+    pauses: Pauses
     limits: StandingLimits = StandingLimits()
     is_draining: bool = False
 
@@ -91,9 +91,9 @@ async def look(database: Database, worker_id: UUID) -> News:
     database.clock.observe(rows[0]["read_at"])
     signals = [Signal(*row[1:4]) for row in rows if row["run_id"] is not None]
     is_draining = any(row["what"] == "drain" for row in rows)
-    holds = Holds(Scope(*row[4:6]) for row in rows if row["what"] in ("hold", "drain"))
-    limits = {Scope(*row[4:6]): row["places"] for row in rows if row["what"] == "limit"}
-    return News(signals, holds, StandingLimits(limits), is_draining)
+    pauses = Pauses(Scope(*row[4:6]) for row in rows if row["what"] in ("hold", "drain"))
+    limits = {Scope(*row[4:6]): row["slots"] for row in rows if row["what"] == "limit"}
+    return News(signals, pauses, StandingLimits(limits), is_draining)
 
 
 async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Signal]) -> None:
@@ -129,15 +129,17 @@ async def recall(database: Database, job_ids: Sequence[UUID], run_ids: Sequence[
     return [Recalled(*row) for row in await database.fetch(SQL["recall"], list(job_ids), list(run_ids))]
 
 
-async def unanswered(database: Database, asked: Sequence[Recalled]) -> list[UUID]:
+async def unanswered(database: Database, requested: Sequence[Recalled]) -> list[UUID]:
     """Return the recalled runs whose worker has not answered yet."""
-    run_ids, fences = [one.run_id for one in asked], [one.fence for one in asked]
+    run_ids, fences = [one.run_id for one in requested], [one.fence for one in requested]
     return [row[0] for row in await database.fetch(SQL["unanswered"], run_ids, fences)]
 
 
-async def put_back(database: Database, asked: Sequence[Recalled] | None, age: timedelta) -> list[tuple[UUID, str]]:
+async def put_back(database: Database, requested: Sequence[Recalled] | None, age: timedelta) -> list[tuple[UUID, str]]:
     """Make recalled runs ready again: these, or all recalled longer ago than `age`. Returns each with its queue."""
-    ours = (None, None) if asked is None else ([one.run_id for one in asked], [one.sent_at for one in asked])
+    ours = (
+        (None, None) if requested is None else ([one.run_id for one in requested], [one.sent_at for one in requested])
+    )
     return [tuple(row) for row in await database.fetch(SQL["put_back"], *ours, age)]
 
 
@@ -156,7 +158,7 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
     # The record of a run's end may be earlier than the one before it, if the clock was set back in between.
     last = ([attempt for attempt in accepted if attempt["became"] in _ENDED] or accepted)[-1] if not live else {}
     run = dict(live) if live else {**{name: last[name] for name in _SHARED}, "state": last["became"]}
-    metadata = decode(run.pop("marks")).metadata
+    metadata = decode(run.pop("metadata")).metadata
     return {
         **run,
         "tags": list(metadata.tags),
@@ -165,7 +167,7 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
         "parent": metadata.parent,
         "workflow_id": None if metadata.node is None else metadata.node[0],
         "node": None if metadata.node is None else metadata.node[1],
-        "after": metadata.after,
+        "depends_on": metadata.depends_on,
         "attempts": [{name: attempt[name] for name in attempt if name not in _OF_RUN} for attempt in attempts],
     }
 
@@ -188,9 +190,9 @@ _SHARED = (
     "worker_id",
     "fence",
     "reason",
-    "marks",
+    "metadata",
 )
-_OF_RUN = ("marks", "priority")  # stored with an attempt, and not shown with it
+_OF_RUN = ("metadata", "priority")  # stored with an attempt, and not shown with it
 
 
 async def payloads(database: Database, keys: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], str]:
@@ -221,14 +223,14 @@ async def read_checkpoint(database: Database, run_id: UUID) -> dict[str, Any] | 
 
 async def save_progress(database: Database, run_id: UUID, fence: int, worker_id: UUID, progress: Progress) -> bool:
     """Save the progress of a run. False: the lease is lost."""
-    told = (progress.done, progress.total, progress.note)
-    return bool(await database.fetch(SQL["save_progress"], run_id, fence, worker_id, *told))
+    values = (progress.done, progress.total, progress.note)
+    return bool(await database.fetch(SQL["save_progress"], run_id, fence, worker_id, *values))
 
 
-async def save_progresses(database: Database, worker_id: UUID, told: Sequence[tuple[UUID, int, Progress]]) -> None:
+async def save_progresses(database: Database, worker_id: UUID, values: Sequence[tuple[UUID, int, Progress]]) -> None:
     """Save the progress of several runs of a worker, without those whose lease is lost."""
-    reported = columns([progress for _, _, progress in told], "done", "total", "note")
-    leases = ([run_id for run_id, _, _ in told], [fence for _, fence, _ in told])
+    reported = columns([progress for _, _, progress in values], "done", "total", "note")
+    leases = ([run_id for run_id, _, _ in values], [fence for _, fence, _ in values])
     await database.execute(SQL["save_progresses"], worker_id, *leases, *reported)
 
 
@@ -240,8 +242,8 @@ async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | No
 
 async def append_logs(database: Database, worker_id: UUID, lines: Sequence[LogLine], *, again: bool = False) -> None:
     """Append log lines of the leases that a worker holds, and no others; `again`: some may be stored already."""
-    told = columns(lines, "run_id", "fence", "attempt", "number", "logged_at", "level", "message", "fields")
-    await database.execute(SQL["append_logs"], worker_id, *told, again)
+    values = columns(lines, "run_id", "fence", "attempt", "number", "logged_at", "level", "message", "fields")
+    await database.execute(SQL["append_logs"], worker_id, *values, again)
 
 
 async def is_over(database: Database, run_id: UUID) -> bool:

@@ -33,7 +33,7 @@ TRIES_MAX = 4
 _CLOCK = "select duly.clock_now()"
 # A server is identified by its start moment.
 _SERVER_CLOCK = "select duly.clock_now(), pg_postmaster_start_time()"
-AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+CONFLICTS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _GONE = (
     OSError,
     TimeoutError,
@@ -89,7 +89,7 @@ def is_rolled_back(error: BaseException) -> bool:
     """
     if isinstance(error, asyncpg.CheckViolationError):
         return error.as_dict().get("constraint_name") is None
-    return isinstance(error, AGAIN)
+    return isinstance(error, CONFLICTS)
 
 
 def is_disk_full(error: BaseException) -> bool:

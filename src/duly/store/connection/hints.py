@@ -15,7 +15,7 @@ from duly.store.connection.statements import load
 SQL = load("connection/hints")
 PAUSE_SECONDS = 0.001  # between two hints after submits
 READY_CHANNEL = "duly_ready"
-HOLDS_CHANNEL = "duly_holds"
+PAUSES_CHANNEL = "duly_pauses"
 DUE_CHANNEL = "duly_due"
 DUE = "@due"  # beside queues, which have no such name: for the schedulers, whose timers have something due soon
 
@@ -30,10 +30,10 @@ async def send_to_all(database: Database) -> None:
     await database.fetch(SQL["send_to_all"])
 
 
-async def send_holds_changed(database: Database) -> None:
+async def send_pauses_changed(database: Database) -> None:
     """Notify every worker that a pause has changed."""
     with suppress(DulyError):  # a lost hint costs a moment: workers poll anyway
-        await database.fetch(SQL["send_holds_changed"])
+        await database.fetch(SQL["send_pauses_changed"])
 
 
 async def listen(database: Database, heard: Mapping[str, Callable[[], object]], is_over: Callable[[], bool]) -> None:

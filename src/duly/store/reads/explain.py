@@ -16,23 +16,23 @@ import msgspec
 from duly.domain.diagnosis.explain.facts import (
     POSITION_MAX,
     Awaited,
+    ConcurrencyKey,
     Excluded,
-    Gate,
     JobFacts,
     Parents,
     Passed,
     Reason,
+    Reservation,
     RunFacts,
     Serving,
     Stall,
-    Turn,
-    holding_of,
+    blocker_of,
 )
 from duly.domain.diagnosis.explain.jobs import explain_job
 from duly.domain.diagnosis.explain.runs import explain_run
 from duly.domain.jobs.filter import Filter
-from duly.domain.limits.pause import Hold, Scope
-from duly.domain.limits.scaling import Pace
+from duly.domain.limits.pause import Pause, Scope
+from duly.domain.limits.scaling import Throughput
 from duly.domain.targets.target import WEBHOOK
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.on_event import is_on_event
@@ -42,7 +42,7 @@ from duly.store.boxes.options import decode
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 from duly.store.reads import lists
-from duly.store.reads.pressure import paces
+from duly.store.reads.pressure import throughputs
 from duly.store.tables import jobs, overloads, pauses, workers
 
 SQL = load("reads/explain")
@@ -62,7 +62,7 @@ class Explanation(msgspec.Struct, frozen=True):
     kind: str
     id: UUID
     state: str
-    holding: Reason | None
+    blocker: Reason | None
     reasons: list[Reason]
 
 
@@ -95,13 +95,15 @@ async def run(
         last_error=last.get("reason"),
         replays=around["replays"] or 0,
         before=beyond["before"],
-        pace=(await paces(whole)).get(found["queue"], Pace()) if found["state"] in _WAITING else Pace(),
-        gate=await _gate(database, whole, tenant, run_id, around),
-        passed=_passed(found["handler"], around["options"] or await database.fetchval(SQL["marks"], run_id)),
+        throughput=(await throughputs(whole)).get(found["queue"], Throughput())
+        if found["state"] in _WAITING
+        else Throughput(),
+        concurrency=await _concurrency(database, whole, tenant, run_id, around),
+        passed=_passed(found["handler"], around["options"] or await database.fetchval(SQL["metadata"], run_id)),
         parents=await _parents(database, tenant, around),
-        turn=await _turn(database, tenant, run_id, around),
+        reservation=await _reservation(database, tenant, run_id, around),
         destination=_destination(around),
-        holds=await _holds(whole, Scope(tenant, found["queue"])),
+        pauses=await _pauses(whole, Scope(tenant, found["queue"])),
         workers=await _serving(whole, tenant, engine is None, None if are_named else found["handler"]),
         schedulers=await whole.fetchval(SQL["schedulers"]),
     )
@@ -125,7 +127,7 @@ async def job(
         excluded=await _excluded(database, found),
         overload=(await overloads.standing(whole)).get((tenant, found["queue"])),
         last=last.rows,
-        holds=await _holds(whole, Scope(tenant, found["queue"])),
+        pauses=await _pauses(whole, Scope(tenant, found["queue"])),
         workers=await _serving(whole, tenant, engine is None, None if are_named else found["handler"]),
         schedulers=await whole.fetchval(SQL["schedulers"]),
     )
@@ -141,20 +143,22 @@ async def job_or_run(
 
 
 def _explanation(kind: str, identifier: UUID, state: str, reasons: list[Reason]) -> Explanation:
-    return Explanation(kind, identifier, state, holding_of(reasons), reasons)
+    return Explanation(kind, identifier, state, blocker_of(reasons), reasons)
 
 
-async def _gate(database: Database, engine: Database, tenant: int, run_id: UUID, around: Any) -> Gate | None:
+async def _concurrency(
+    database: Database, engine: Database, tenant: int, run_id: UUID, around: Any
+) -> ConcurrencyKey | None:
     if around["waits_for"] != "concurrency":
         return None
-    if around["places"] is None and not around["is_fifo"]:
+    if around["slots"] is None and not around["is_fifo"]:
         return None
     rows = await database.fetch(SQL["holders"], tenant, around["key"], _HOLDERS_SHOWN)
     statement = SQL["strict_line" if around["is_fifo"] else "line"]
     line = await engine.fetch_one(statement, tenant, around["key"], run_id, POSITION_MAX)
-    return Gate(
+    return ConcurrencyKey(
         around["key"],
-        around["places"] or 1,
+        around["slots"] or 1,
         around["active"] or 0,
         [row[0] for row in rows],
         before=line["before"],
@@ -165,22 +169,28 @@ async def _gate(database: Database, engine: Database, tenant: int, run_id: UUID,
 
 def _passed(handler: str, text: str | None) -> Passed:
     policy = decode(text).policy
-    key, rate = policy.gate and policy.gate[0], policy.rate and policy.rate[0]
+    key, rate = policy.concurrency and policy.concurrency[0], policy.rate and policy.rate[0]
     return Passed(key, policy.fifo is not False, rate, has_destination=handler == WEBHOOK)
 
 
-async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> Turn | None:
+async def _reservation(database: Database, tenant: int, run_id: UUID, around: Any) -> Reservation | None:
     """Read the rate limit that a run waits at; its reservation comes after those ahead of it."""
     if around["waits_for"] != "rate":
         return None
-    pace = await database.fetchrow(SQL["turn"], tenant, around["key"])
-    if pace is None:
+    throughput = await database.fetchrow(SQL["reservation"], tenant, around["key"])
+    if throughput is None:
         return None
     line = await database.fetch_one(SQL["rate_line"], tenant, around["key"], run_id, POSITION_MAX)
-    begins = max(pace["next_at"], around["now"])
-    turn_at = begins + timedelta(seconds=line["before"] / pace["per_second"])
+    begins = max(throughput["next_at"], around["now"])
+    reservation_at = begins + timedelta(seconds=line["before"] / throughput["per_second"])
     is_known = line["before"] < POSITION_MAX
-    return Turn(pace["key"], pace["per_second"], pace["burst"], line["before"], turn_at if is_known else None)
+    return Reservation(
+        throughput["key"],
+        throughput["per_second"],
+        throughput["burst"],
+        line["before"],
+        reservation_at if is_known else None,
+    )
 
 
 async def _parents(database: Database, tenant: int, around: Any) -> Parents | None:
@@ -188,8 +198,8 @@ async def _parents(database: Database, tenant: int, around: Any) -> Parents | No
     if around["waits_for"] not in ("workflow", "dependency", "recall"):
         return None
     if around["waits_for"] != "workflow" or around["node"] is None:
-        followed = await database.fetch(SQL["followed"], around["run_id"], tenant, _PARENTS_SHOWN)
-        return Parents([f"job {row[0]}" for row in followed])
+        dependency = await database.fetch(SQL["dependency"], around["run_id"], tenant, _PARENTS_SHOWN)
+        return Parents([f"job {row[0]}" for row in dependency])
     workflow_id = UUID(around["key"])
     rows = await database.fetch(SQL["parents"], workflow_id, around["node"], tenant, _PARENTS_SHOWN)
     is_paused = await database.fetchval(SQL["workflow_is_paused"], workflow_id, tenant)
@@ -218,8 +228,8 @@ def _destination(around: Any) -> Awaited | None:
     return Awaited(
         origin=around["origin"],
         state=around["destination_state"],
-        tried_at=_ahead(around["tried_at"], around["now"]),
-        places=around["destination_places"],
+        probe_at=_ahead(around["probe_at"], around["now"]),
+        slots=around["destination_slots"],
         in_flight=around["in_flight"],
         rate=around["rate_per_second"],
         ramp_rate=around["ramp_rate"],
@@ -230,8 +240,8 @@ def _ahead(moment: datetime | None, now: datetime) -> datetime | None:
     return moment if moment is not None and moment > now else None
 
 
-async def _holds(database: Database, scope: Scope) -> Sequence[Hold]:
-    return [hold for hold in await pauses.standing(database) if hold.scope.touches(scope)]
+async def _pauses(database: Database, scope: Scope) -> Sequence[Pause]:
+    return [pause for pause in await pauses.standing(database) if pause.scope.touches(scope)]
 
 
 async def _serving(database: Database, tenant: int, are_named: bool, only: str | None) -> list[Serving]:

@@ -57,7 +57,7 @@ class Buried(msgspec.Struct, frozen=True):
     reason: str | None
 
 
-class Coming(msgspec.Struct, frozen=True):
+class Upcoming(msgspec.Struct, frozen=True):
     """Timers that are due at one moment and repeat alike. A one-shot has neither a cohort nor an interval."""
 
     cohort: int | None
@@ -102,7 +102,7 @@ async def buried(session: Database, tenant: int) -> Buried:
     return Buried(*await session.fetch_one(SQL["dead"], tenant, COUNTED_MAX + 1))
 
 
-async def shut_destinations(session: Database, tenant: int) -> list[dict[str, Any]]:
+async def open_destinations(session: Database, tenant: int) -> list[dict[str, Any]]:
     """Read the destinations whose circuit is open."""
     return [dict(row) for row in await session.fetch(SQL["shut"], tenant, SHOWN_MAX)]
 
@@ -112,9 +112,9 @@ async def failing_schedules(session: Database, tenant: int) -> list[dict[str, An
     return [dict(row) for row in await session.fetch(SQL["paused"], tenant, SHOWN_MAX)]
 
 
-async def coming(session: Database, tenant: int, until: datetime) -> list[Coming]:
+async def upcoming(session: Database, tenant: int, until: datetime) -> list[Upcoming]:
     """Read a tenant's timers that are due before a moment, `FRONT_MAX` of each shard at most."""
-    return [Coming(*row) for row in await session.fetch(SQL["coming"], tenant, until, FRONT_MAX)]
+    return [Upcoming(*row) for row in await session.fetch(SQL["upcoming"], tenant, until, FRONT_MAX)]
 
 
 async def days_of_job(session: Database, tenant: int, job_id: UUID, since: datetime) -> list[Quarter]:

@@ -195,10 +195,10 @@ async def jobs_and_one_shots(
     shots = await _one_shots(database, tenant, chosen, size, after, looks)
     reached = max((page.after for page in (defined, shots) if page.after is not None), default=_FIRST)
     rows = sorted((*defined.rows, *shots.rows), key=lambda row: row["job_id"], reverse=True)
-    told = [row for row in rows if row["job_id"] >= reached]
-    if len(told) > size:
-        return Page(told[:size], told[size - 1]["job_id"])
-    return Page(told, None if reached == _FIRST else reached)
+    reported = [row for row in rows if row["job_id"] >= reached]
+    if len(reported) > size:
+        return Page(reported[:size], reported[size - 1]["job_id"])
+    return Page(reported, None if reached == _FIRST else reached)
 
 
 async def _one_shots(
@@ -347,8 +347,8 @@ def _before(after: UUID | None, moment: datetime | None) -> UUID:
 
 def _between(after: UUID | None, chosen: Filter, field: str) -> tuple[UUID, UUID]:
     """Return the ids between which all rows created within a span lie, after a position."""
-    made = chosen.moments.get(field, Span())
-    return _before(after, made.before), _from(made.since and max(made.since, _EARLIEST) - _SUBMIT_MAX)
+    created = chosen.moments.get(field, Span())
+    return _before(after, created.before), _from(created.since and max(created.since, _EARLIEST) - _SUBMIT_MAX)
 
 
 def _from(moment: datetime | None) -> UUID:

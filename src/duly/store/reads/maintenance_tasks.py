@@ -19,10 +19,10 @@ class Work(msgspec.Struct, frozen=True):
     blocked: bool
     awaited: bool
     tellings: bool
-    errands: bool
-    follow_checks: bool
+    tasks: bool
+    dependency_checks: bool
     tallies: bool
-    aside: bool
+    unroutable: bool
 
 
 async def look(database: Database) -> Work:

@@ -13,8 +13,8 @@ from duly.domain.limits.overload import AGE_LIMIT
 from duly.domain.limits.scaling import (
     MINUTES_AHEAD,
     SLOTS_DEFAULT,
-    Pace,
     QueueLoad,
+    Throughput,
     desired_workers,
     spare_per_second,
     spread,
@@ -40,7 +40,7 @@ _FIRES_MAX = 60 * MINUTES_AHEAD
 _KEPT_SECONDS = 10.0
 
 
-async def paces(database: Database) -> dict[str, Pace]:
+async def throughputs(database: Database) -> dict[str, Throughput]:
     """Read the recent throughput of each queue, from the last blocks of history."""
     leaves = await growing(database)
     if not leaves:
@@ -57,12 +57,12 @@ async def paces(database: Database) -> dict[str, Pace]:
     for row in rows:
         runs[row["queue"]] += row["runs"]
         worked.setdefault(row["queue"], Counter())[row["handler"]] += max(0.0, row["seconds"])
-    return {queue: _pace(count, seconds, worked[queue]) for queue, count in runs.items()}
+    return {queue: _throughput(count, seconds, worked[queue]) for queue, count in runs.items()}
 
 
-def _pace(runs: int, seconds: float, worked: Counter[str]) -> Pace:
+def _throughput(runs: int, seconds: float, worked: Counter[str]) -> Throughput:
     [(busiest, _)] = worked.most_common(1)
-    return Pace(runs / seconds, worked.total() / runs, busiest)
+    return Throughput(runs / seconds, worked.total() / runs, busiest)
 
 
 async def _seconds_read(database: Database, cut: Sequence[tuple[str, tuple[int, int]]]) -> float:
@@ -80,24 +80,24 @@ def _united(name: str, leaves: Sequence[str], first: int) -> str:
     return " union all ".join(SQL[name].format(leaf=leaf, number=number) for number, leaf in enumerate(leaves, first))
 
 
-class Coming(msgspec.Struct):
+class Upcoming(msgspec.Struct):
     """The runs due in a queue in each of the next minutes, and one of their tenants."""
 
     tenant: int
     minutes: list[int] = msgspec.field(default_factory=lambda: [0] * MINUTES_AHEAD)
 
 
-async def coming(database: Database) -> dict[str, Coming]:
+async def upcoming(database: Database) -> dict[str, Upcoming]:
     """Count the runs due in each of the next minutes, by queue; a schedule counts in every minute that it fires in."""
-    rows = await database.fetch(SQL["coming"], MINUTES_AHEAD, _TIMERS_MAX)
+    rows = await database.fetch(SQL["upcoming"], MINUTES_AHEAD, _TIMERS_MAX)
     rhythms = await _rhythms(database, rows)
-    found: dict[str, Coming] = {}
+    found: dict[str, Upcoming] = {}
     for row in rows:
         if (schedule := rhythms.get(row["cohort"])) is not None:
             counts = _fires(schedule, row["scheduled_at"], row["minute"], row["fires"])
         else:
             counts = spread(row["minute"], row["fires"], row["every_seconds"])
-        queue = found.setdefault(row["queue"], Coming(row["tenant"]))
+        queue = found.setdefault(row["queue"], Upcoming(row["tenant"]))
         queue.minutes = [one + other for one, other in zip(queue.minutes, counts, strict=True)]
     return found
 
@@ -153,7 +153,7 @@ class Pressure(msgspec.Struct, frozen=True):
 
     def busiest_handler(self, queue: str) -> str | None:
         """Return the handler with the most total time in a queue lately, by which the slots of its workers are counted."""
-        return self.loads.get(queue, QueueLoad()).pace.handler
+        return self.loads.get(queue, QueueLoad()).throughput.handler
 
     def desired_workers(self, queue: str) -> int:
         """Return how many workers a queue needs."""
@@ -163,9 +163,9 @@ class Pressure(msgspec.Struct, frozen=True):
         """Return the spare capacity of the workers of some queues, in runs a second."""
         return sum(spare_per_second(self.loads.get(queue, QueueLoad())) for queue in queues)
 
-    def coming(self, queue: str) -> list[int]:
+    def upcoming(self, queue: str) -> list[int]:
         """Return how many runs of a queue fall due in each of the next minutes."""
-        return list(self.loads.get(queue, QueueLoad()).coming) or [0] * MINUTES_AHEAD
+        return list(self.loads.get(queue, QueueLoad()).upcoming) or [0] * MINUTES_AHEAD
 
 
 class Gauge:
@@ -175,7 +175,7 @@ class Gauge:
         self.age_limit = age_limit
         self._database = database
         self._read_at: float | None = None
-        self._coming: dict[str, Coming] = {}
+        self._upcoming: dict[str, Upcoming] = {}
 
     async def read(self, tenant: int = TENANT_DEFAULT) -> Pressure:
         """Read all queues once, and the backlog of a tenant in each."""
@@ -183,21 +183,21 @@ class Gauge:
         now = await database.read_clock()
         depths = {row["queue"]: row for row in await ready.depth_and_own(database, tenant)}
         living = [row for row in await workers.live(database) if row.until > row.read_at]
-        limits, worked, fires = await overloads.limits(database), await paces(database), await self._look_ahead()
+        limits, worked, fires = await overloads.limits(database), await throughputs(database), await self._look_ahead()
         names = {*depths, *fires, *worked, *(queue for row in living for queue in row.queues)}
         found = {}
         for name in names:
             depth = depths.get(name)
-            pace = worked.get(name, Pace())
-            slots = [slots for row in living if name in row.queues and (slots := row.slots_for(pace.handler))]
+            throughput = worked.get(name, Throughput())
+            slots = [slots for row in living if name in row.queues and (slots := row.slots_for(throughput.handler))]
             found[name] = QueueLoad(
                 slots_per_worker=sum(slots) / len(slots) if slots else SLOTS_DEFAULT,
                 slots=sum(slots),
-                pace=pace,
+                throughput=throughput,
                 ready=depth["runs"] if depth else 0,
                 oldest_age_seconds=max(0.0, (now - depth["oldest_due_at"]).total_seconds()) if depth else 0.0,
                 age_limit_seconds=limits.get(name, self.age_limit).total_seconds(),
-                coming=fires[name].minutes if name in fires else (),
+                upcoming=fires[name].minutes if name in fires else (),
             )
         own = {
             name: Depth(row["own_runs"], row["own_oldest_due_at"]) for name, row in depths.items() if row["own_runs"]
@@ -206,8 +206,8 @@ class Gauge:
         tenants = {name: queue.tenant for name, queue in fires.items()} | served
         return Pressure(now, found, limits, self.age_limit, living, own, tenants)
 
-    async def _look_ahead(self) -> dict[str, Coming]:
+    async def _look_ahead(self) -> dict[str, Upcoming]:
         now = self._database.clock.monotonic()
         if self._read_at is None or now - self._read_at > _KEPT_SECONDS:
-            self._coming, self._read_at = await coming(self._database), now
-        return self._coming
+            self._upcoming, self._read_at = await upcoming(self._database), now
+        return self._upcoming

@@ -19,7 +19,7 @@ from duly.store.tables.recovery import LIVE, Recovery, Stretch, Totals
 
 LOOKED_AT_MAX = 10_000
 SHOWN_MAX = 1_000
-_OF_STRETCH = ("backfill_id", "job_id", "tenant", "name", "queue", "made", "rate", "is_held")
+_OF_STRETCH = ("backfill_id", "job_id", "tenant", "name", "queue", "created", "rate", "is_waiting")
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -34,14 +34,14 @@ class Item(msgspec.Struct, frozen=True):
     choice: Choice | None
     missed: int
     runs: int
-    made: int
+    created: int
     rate: float
-    is_held: bool
+    is_waiting: bool
 
     @property
     def left(self) -> int:
         """Return how many runs are still to be created."""
-        return self.runs - self.made
+        return self.runs - self.created
 
 
 class OfTenant(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ def _items(stretches: Sequence[Stretch], live: Recovery | None, now: datetime) -
                 policy=policy,
                 choice=choice,
                 missed=one.total,
-                runs=runs if one.is_held else one.total,
+                runs=runs if one.is_waiting else one.total,
             )
         )
     return sorted(items, key=lambda item: (-item.left, item.tenant, item.name or "", str(item.job_id)))

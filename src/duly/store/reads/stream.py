@@ -16,7 +16,7 @@ import msgspec
 
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
-from duly.store.reads.tail import OVERLAP_SECONDS, Follower, Snapshot
+from duly.store.reads.tail import OVERLAP_SECONDS, Dependent, Snapshot
 
 SQL = load("reads/stream")
 ROWS_MAX = 5_000
@@ -57,7 +57,7 @@ class Ended(msgspec.Struct, frozen=True):
     reason: str | None
 
 
-class Endings(Follower):
+class Endings(Dependent):
     """Reads history from where the last look ended, row by row.
 
     `left_out`: there may have been more than the last look returned.

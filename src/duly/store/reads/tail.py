@@ -91,7 +91,7 @@ class Position(msgspec.Struct, frozen=True):
         return str(self.end), [str(number) for number in self.open]
 
 
-class Follower:
+class Dependent:
     """Tracks which rows of history were read. `was_cut_off`: the last look could not go on, and started over from now."""
 
     def __init__(self, database: Database, position: Position | None = None) -> None:
@@ -118,7 +118,7 @@ class Follower:
         return not self.was_cut_off
 
 
-class Tail(Follower):
+class Tail(Dependent):
     """Counts what ended, from where the last look ended."""
 
     is_behind = False  # whether the last look stopped early

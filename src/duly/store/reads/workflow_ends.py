@@ -10,7 +10,7 @@ import msgspec
 
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
-from duly.store.reads.tail import Follower
+from duly.store.reads.tail import Dependent
 
 SQL = load("reads/workflow_ends")
 ROWS_MAX = 5_000
@@ -32,7 +32,7 @@ class WorkflowEnd(msgspec.Struct, frozen=True):
     ended_at: datetime
 
 
-class WorkflowEnds(Follower):
+class WorkflowEnds(Dependent):
     """Reads what has ended since the last look. `left_out`: there may have been more than the last look returned."""
 
     left_out = False

@@ -109,7 +109,7 @@ create table duly.timers (
     cohort        bigint,
     -- the last run made for this job: while it is active, the next one overlaps
     last_run_id   uuid,
-    overlap       text check (overlap in ('allow', 'gate', 'cancel_running', 'after_end')), -- null: skip
+    overlap       text check (overlap in ('allow', 'concurrency', 'cancel_running', 'after_end')), -- null: skip
     jitter        text check (jitter in ('job', 'occurrence')), -- null: none; else one delay per job, or per occurrence
     runs_left     integer check (runs_left >= 0),
     grace_seconds integer,                      -- null: 60
@@ -124,7 +124,7 @@ create unique index timers_by_run on duly.timers (run_id) where run_id is not nu
 -- A tenant's runs, in each box and in history, newest first. Leased has none: it is never large.
 create index timers_of_tenant on duly.timers (tenant, run_id) where run_id is not null;
 create index timers_by_job on duly.timers (job_id, run_id) where run_id is not null and run_id <> job_id;
-create index timers_in_line on duly.timers (tenant, ((options->'gate'->>0) collate "C"), due_at, duly.line_of(options))
+create index timers_in_line on duly.timers (tenant, ((options->'concurrency'->>0) collate "C"), due_at, duly.line_of(options))
  where options ? 'fifo';
 -- What expires, box by box. A row that never does is in none of them; nor is a next fire, which is no run.
 create index timers_expiring on duly.timers (duly.expiry(scheduled_at, options))
@@ -221,7 +221,7 @@ create table duly.attempts (
     -- an error with its traceback, or first, last and count of what was skipped
     detail         jsonb,
     -- A run's options end with it; what it was marked with stays with its record.
-    marks          jsonb,
+    metadata          jsonb,
     xid            xid8 not null default pg_current_xact_id(), -- the transaction that recorded it
     generation     integer,                             -- the version of the definition that it used; null: 1
     priority       smallint,                            -- null: 5
@@ -320,9 +320,9 @@ create index audit_by_action on duly.audit (tenant, action, at, audit_id) where 
 create table duly.purges (
     job_id   uuid primary key,
     tenant   integer not null,
-    asked_at timestamptz not null
+    requested_at timestamptz not null
 );
-create index purges_by_time on duly.purges (asked_at);
+create index purges_by_time on duly.purges (requested_at);
 
 ------------------------------------------------------------------------------------------------------------ definitions
 
@@ -380,7 +380,7 @@ create table duly.job_versions (
     job_id        uuid not null,
     generation    integer not null,
     tenant        integer not null,
-    made_at       timestamptz not null,
+    created_at       timestamptz not null,
     replaced_at   timestamptz not null,
     name          text,
     owner         text not null,
@@ -403,7 +403,7 @@ create table duly.job_changes (
     tenant     integer not null,
     job_id     uuid not null,
     generation integer not null,
-    change     text not null check (change in ('made', 'edited', 'paused', 'resumed', 'completed', 'cancelled')),
+    change     text not null check (change in ('created', 'edited', 'paused', 'resumed', 'completed', 'cancelled')),
     name       text,
     queue      text not null,
     handler    text not null,
@@ -467,22 +467,22 @@ create table duly.backfills (
     cursor_at             timestamptz not null,         -- the next occurrence to be made is the first at or after this
     rate                  double precision not null check (rate > 0),
     total                 integer not null,
-    made                  integer not null default 0,
+    created                  integer not null default 0,
     due_at                timestamptz not null,         -- nothing is made before this
     previous_scheduled_at timestamptz,                  -- the occurrence before the next one to be made
-    asked_at              timestamptz not null,
+    requested_at              timestamptz not null,
     schedule              jsonb,                        -- the rule as it was when this was asked for: an edit makes no other past
     calendars             jsonb,                        -- and the calendars it names, as they were
     every_seconds         integer,
     anchor_at             timestamptz,
-    places                integer not null default 1 check (places > 0), -- how many of its runs may be under way at once
+    slots                integer not null default 1 check (slots > 0), -- how many of its runs may be under way at once
     recovery_id           uuid,
     check (to_at > from_at)
 ) with (fillfactor = 50);
 create index backfills_active on duly.backfills (shard, due_at) where state = 'active';
-create index backfills_of_job on duly.backfills (job_id, asked_at, backfill_id) where state = 'active';
-create index backfills_by_job on duly.backfills (job_id, asked_at);
-create index backfills_of_tenant on duly.backfills (tenant, asked_at, backfill_id);
+create index backfills_of_job on duly.backfills (job_id, requested_at, backfill_id) where state = 'active';
+create index backfills_by_job on duly.backfills (job_id, requested_at);
+create index backfills_of_tenant on duly.backfills (tenant, requested_at, backfill_id);
 create index backfills_of_recovery on duly.backfills (recovery_id, state) where recovery_id is not null;
 create index backfills_held on duly.backfills (recovery_id, shard, backfill_id)
  where recovery_id is not null and state = 'active' and due_at = 'infinity';
@@ -543,7 +543,7 @@ create index events_by_time on duly.events (received_at);
 create table duly.concurrency_keys (
     tenant  integer not null,
     key     text collate "C" not null,
-    places  integer not null check (places >= 1),
+    slots  integer not null check (slots >= 1),
     active  integer not null default 0 check (active >= 0),
     in_line boolean not null default false,             -- who is inside came from a line, and is alone there
     primary key (tenant, key)
@@ -553,12 +553,12 @@ create table duly.concurrency_keys (
 create table duly.key_limits (
     tenant     integer not null,
     key        text collate "C" not null,
-    places     integer check (places between 1 and 999999),
+    slots     integer check (slots between 1 and 999999),
     per_second double precision check (per_second > 0 and per_second <= 1000000),
     burst      integer check (burst between 1 and 999999),
     changed_at timestamptz not null,
     check ((per_second is null) = (burst is null)),
-    check (places is not null or per_second is not null),
+    check (slots is not null or per_second is not null),
     primary key (tenant, key)
 );
 
@@ -568,8 +568,8 @@ create table duly.rate_limits (
     key              text collate "C" not null,
     per_second       double precision not null check (per_second > 0),
     burst            integer not null check (burst >= 1),
-    asked_per_second double precision not null,
-    asked_burst      integer not null,
+    requested_per_second double precision not null,
+    requested_burst      integer not null,
     next_at          timestamptz not null,
     look_at          timestamptz not null,              -- nothing is to be done before
     -- When what is reserved was last reckoned. A moment that is still to come was told by a clock that was set back since.
@@ -593,14 +593,14 @@ create unique index pauses_by_scope on duly.pauses (coalesce(tenant, 0), coalesc
 create table duly.limits (
     tenant integer check (tenant >= 1),                 -- null: of every tenant
     queue  text collate "C" check (queue <> ''),        -- null: of every queue
-    places integer not null check (places >= 1),
+    slots integer not null check (slots >= 1),
     set_by text not null,
     set_at timestamptz not null
 );
 create unique index limits_by_scope on duly.limits (coalesce(tenant, 0), coalesce(queue, ''));
 
 -- Where there are more lines than one claim looks at, the tenant of a queue with which the next claim begins.
-create table duly.claim_turns (
+create table duly.claim_positions (
     queue  text collate "C" primary key,
     tenant integer not null
 ) with (fillfactor = 50);
@@ -609,7 +609,7 @@ create table duly.claim_turns (
 create table duly.overloads (
     queue         text collate "C" not null,
     oldest_due_at timestamptz not null,
-    noted_at      timestamptz not null,
+    recorded_at      timestamptz not null,
     age_limit     interval not null default interval '60 seconds',
     tenant        integer not null,
     primary key (tenant, queue)
@@ -784,7 +784,7 @@ create table duly.host_clocks (
     name           text not null,
     host           text not null,
     offset_seconds double precision not null,
-    noted_at       timestamptz not null,
+    recorded_at       timestamptz not null,
     primary key (role, name)
 ) with (fillfactor = 50);
 
@@ -806,15 +806,15 @@ create table duly.destinations (
     destination_id     uuid primary key,
     tenant             integer not null,
     origin             text collate "C" not null,
-    made_at            timestamptz not null,
-    places             integer not null default 100 check (places between 1 and 100000), -- requests under way at once
+    created_at            timestamptz not null,
+    slots             integer not null default 100 check (slots between 1 and 100000), -- requests under way at once
     rate_per_second    double precision check (rate_per_second > 0), -- null: no limit
     state              text not null default 'closed' check (state in ('closed', 'open', 'half_open')),
     turn               integer not null default 0,      -- raised at each change of state: who has seen an old one changes nothing
-    turned_at          timestamptz not null,
+    state_changed_at          timestamptz not null,
     openings           integer not null default 0,      -- in a row, without calm between them
     wait_until         timestamptz not null default '-infinity', -- of an open one: when it is tried
-    asked_until        timestamptz not null default '-infinity', -- until when it has asked to be left alone
+    requested_until        timestamptz not null default '-infinity', -- until when it has asked to be left alone
     failures_in_a_row  integer not null default 0,
     successes_in_a_row integer not null default 0,
     half_at            timestamptz not null,            -- when the younger half of the window began
@@ -837,8 +837,8 @@ create table duly.destinations (
     -- retries for each first attempt; 1: no budget
     retry_share        double precision not null default 0.2 check (retry_share between 0 and 1),
     retries_total      bigint not null default 0,
-    turned_away_total  bigint not null default 0,       -- retries that had to wait for the budget
-    turned_away_at     timestamptz not null default '-infinity'
+    rejected_total  bigint not null default 0,       -- retries that had to wait for the budget
+    rejected_at     timestamptz not null default '-infinity'
 ) with (fillfactor = 50);
 create unique index destinations_by_origin on duly.destinations (tenant, origin);
 create index destinations_shut on duly.destinations (wait_until) where state <> 'closed';
@@ -849,7 +849,7 @@ create index destinations_by_use on duly.destinations (half_at);
 create table duly.destination_shares (
     destination_id uuid not null,
     worker_id      uuid not null,
-    places         integer not null,
+    slots         integer not null,
     in_flight      integer not null,
     waiting        integer not null,
     primary key (destination_id, worker_id)
@@ -868,7 +868,7 @@ create table duly.destination_secrets (
     tenant         integer not null,
     sealed         bytea not null,
     key_id         text not null,
-    made_at        timestamptz not null,
+    created_at        timestamptz not null,
     retires_at     timestamptz,
     primary key (destination_id, number)
 );
@@ -883,8 +883,8 @@ create table duly.workflows (
     nodes        integer not null check (nodes between 0 and 1000),
     open_nodes   integer not null check (open_nodes >= 0), -- that have not ended
     tags         text[] not null default '{}',
-    then_tell    jsonb,                                 -- who is told of its end
-    marks        jsonb,                                 -- who asked for it
+    callbacks    jsonb,                                 -- who is told of its end
+    metadata        jsonb,                                 -- who asked for it
     run_id       uuid,                                  -- the run whose target it is, and which waits for its end
     reason       text,
     replays      integer not null default 0,
@@ -980,9 +980,9 @@ create unlogged table duly.ended_nodes (
     result      jsonb,
     attempt     integer,
     is_first    boolean not null,                       -- in its transaction: it queues what sees to all of them
-    noted_in    xid8 not null default pg_current_xact_id() -- By which they are found among what others have left to be vacuumed.
+    recorded_in    xid8 not null default pg_current_xact_id() -- By which they are found among what others have left to be vacuumed.
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
-create index ended_nodes_by_transaction on duly.ended_nodes (noted_in);
+create index ended_nodes_by_transaction on duly.ended_nodes (recorded_in);
 
 -- Who is told of a run's end. A row goes when that end has been counted, or with the one that waits.
 create table duly.dependencies (
@@ -1065,10 +1065,10 @@ create table duly.subtasks (
     parent   uuid not null,
     run_id   uuid not null,
     tenant   integer not null,
-    noted_at timestamptz not null,
+    recorded_at timestamptz not null,
     primary key (parent, run_id)
 );
-create index subtasks_by_time on duly.subtasks (noted_at);
+create index subtasks_by_time on duly.subtasks (recorded_at);
 
 -- What is known of such a run beside its lease. A row may outlive it until its deadline, and says nothing then.
 create table duly.awaited (
@@ -1086,7 +1086,7 @@ create table duly.completion_callbacks (
     tenant     integer not null,
     job_id     uuid not null,
     event      jsonb not null,
-    made_at    timestamptz not null
+    created_at    timestamptz not null
 );
 
 -------------------------------------------------------------------------------------------------------------- functions

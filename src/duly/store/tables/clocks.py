@@ -18,16 +18,16 @@ from duly.store.connection.local import this_host
 from duly.store.connection.statements import load
 
 SQL = load("tables/clocks")
-NOTE_SECONDS = 5.0
+RECORD_SECONDS = 5.0
 _ROUND_TRIP_SECONDS_MAX = 1.0  # a slower answer does not tell when the clock was read
 
 
 async def difference(session: Database, now: Callable[[], datetime]) -> tuple[float, float]:
     """Return the lead of this host's clock over the server's, and the round trip; half of it is the error."""
     sent_at = now()
-    told_at: datetime = await session.fetchval(SQL["server"])
+    reported_at: datetime = await session.fetchval(SQL["server"])
     came_at = now()
-    ahead = sent_at + (came_at - sent_at) / 2 - told_at
+    ahead = sent_at + (came_at - sent_at) / 2 - reported_at
     return round(ahead.total_seconds(), 3) + 0.0, (came_at - sent_at).total_seconds()
 
 
@@ -39,7 +39,7 @@ async def note(database: Database, roles: Sequence[str], name: str, now: Callabl
             await database.execute(SQL["note"], role, name, this_host(), seconds)
 
 
-async def keep_noting(database: Database, roles: Sequence[str], name: str, log: Log) -> None:
+async def keep_recording(database: Database, roles: Sequence[str], name: str, log: Log) -> None:
     """Measure and record until cancelled."""
     while True:
         try:
@@ -47,8 +47,8 @@ async def keep_noting(database: Database, roles: Sequence[str], name: str, log: 
         except Unavailable:
             pass  # other users of the database report it
         except Exception as error:  # noqa: BLE001 - a figure is never worth the process that it describes
-            log.warning("host_clock_not_noted", error=repr(error))
-        await database.clock.sleep(NOTE_SECONDS)
+            log.warning("host_clock_not_recorded", error=repr(error))
+        await database.clock.sleep(RECORD_SECONDS)
 
 
 async def noted(database: Database) -> list[HostClock]:

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from duly.domain.targets.circuit import AHEAD_SECONDS, Health, Queue, State, Turn
+from duly.domain.targets.circuit import AHEAD_SECONDS, Health, Queue, State, StateChange
 from duly.domain.targets.destination import RETRY_SHARE_DEFAULT
 from duly.domain.tenancy.sealing import Sealed
 from duly.store.connection.database import Database
@@ -19,10 +19,10 @@ from duly.store.connection.statements import columns, load
 SQL = load("tables/destinations")
 _FIRST = (datetime.min.replace(year=1970, tzinfo=UTC), UUID(int=0))
 _ALLOWED = ("destination_id", "tenant", "origin", "is_contended", "retry_share", "workers", "rate", "read_at")
-_QUEUE = ("places", "in_flight", "waiting", "answers_per_second", "rate", "retry_share", "turns_away")
+_QUEUE = ("slots", "in_flight", "waiting", "answers_per_second", "rate", "retry_share", "rejects")
 _REPORTED = (
-    *("fresh_id", "tenant", "origin", "healthy", "failing", "streak", "asked_seconds", "in_flight", "waiting"),
-    *("wanted", "holds", "tokens", "spare", "retries", "turned_away"),
+    *("fresh_id", "tenant", "origin", "healthy", "failing", "streak", "requested_seconds", "in_flight", "waiting"),
+    *("wanted", "holds", "tokens", "spare", "retries", "rejected"),
 )
 _HEALTH = tuple(name for name in Health.__struct_fields__ if name != "state")
 
@@ -36,7 +36,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     healthy: int = 0
     failing: int = 0
     streak: int = 0  # failures since the last healthy response
-    asked_seconds: float = 0.0  # the Retry-After that it asked for
+    requested_seconds: float = 0.0  # the Retry-After that it asked for
     in_flight: int = 0
     waiting: int = 0
     wanted: int = 0  # slots
@@ -44,7 +44,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0  # wanted for runs that wait without a reservation
     spare: int = 0  # wanted beyond, for expected runs
     retries: int = 0  # sent
-    turned_away: int = 0  # retries that had to wait for the budget
+    rejected: int = 0  # retries that had to wait for the budget
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     destination_id: UUID
     tenant: int
     origin: str
-    places: int
+    slots: int
     tokens: int | None
     health: Health
     is_contended: bool = False
@@ -70,13 +70,13 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     read_at: datetime | None = None  # by the database's clock
 
 
-class Minded(msgspec.Struct, frozen=True, kw_only=True):
+class WatchedDestination(msgspec.Struct, frozen=True, kw_only=True):
     """A destination that needs attention; one without a row yet has no id."""
 
     destination_id: UUID | None
     tenant: int
     origin: str
-    is_parked: bool
+    has_waiting_runs: bool
     released_at: datetime | None = None
     health: Health = Health()
     queue: Queue = Queue()
@@ -88,12 +88,12 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     destination_id: UUID
     tenant: int
     origin: str
-    made_at: datetime
-    places: int
+    created_at: datetime
+    slots: int
     rate_per_second: float | None
     state: State
     turn: int
-    turned_at: datetime
+    state_changed_at: datetime
     openings: int
     read_at: datetime
     wait_until: datetime | None
@@ -105,11 +105,11 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     failing_total: int
     retry_share: float
     retries_total: int
-    turned_away_total: int
-    parked: int  # runs that wait for it, counted up to 10,000
+    rejected_total: int
+    waiting_runs: int  # runs that wait for it, counted up to 10,000
 
 
-class ParkedRun(msgspec.Struct, frozen=True):
+class WaitingRun(msgspec.Struct, frozen=True):
     """A run that waits for a destination; `attempt` is how many attempts it has used."""
 
     run_id: UUID
@@ -138,7 +138,7 @@ class SealedSecret(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     sealed: Sealed
-    made_at: datetime
+    created_at: datetime
     retires_at: datetime | None
 
 
@@ -150,23 +150,23 @@ class Totals(msgspec.Struct, frozen=True):
     healthy: int
     failing: int
     retries: int
-    turned_away: int
-    parked: int
+    rejected: int
+    waiting_runs: int
 
 
-async def report(database: Database, worker_id: UUID, number: int, told: Sequence[Told]) -> list[Allowed]:
+async def report(database: Database, worker_id: UUID, number: int, reported: Sequence[Told]) -> list[Allowed]:
     """Report on destinations, in one statement. Raises WorkerExpired."""
-    seen = columns(told, *_REPORTED)
+    seen = columns(reported, *_REPORTED)
     rows = await database.fetch(SQL["report"], worker_id, number, *seen, AHEAD_SECONDS)
     return [_allowed(row) for row in rows]
 
 
-async def parked_page(
+async def waiting_page(
     database: Database, tenant: int, origin: str, after: tuple[datetime, UUID] | None, limit: int
-) -> list[ParkedRun]:
+) -> list[WaitingRun]:
     """Read the runs that wait for an origin, in the order in which they go on."""
-    rows = await database.fetch(SQL["parked_page"], tenant, origin, *(after or _FIRST), limit)
-    return [ParkedRun(*row) for row in rows]
+    rows = await database.fetch(SQL["waiting_page"], tenant, origin, *(after or _FIRST), limit)
+    return [WaitingRun(*row) for row in rows]
 
 
 async def failures_page(
@@ -177,23 +177,23 @@ async def failures_page(
     return [FailedAttempt(*row) for row in rows]
 
 
-async def turn(database: Database, destination_id: UUID, seen: int, to: Turn) -> bool:
+async def turn(database: Database, destination_id: UUID, seen: int, to: StateChange) -> bool:
     """Change the state of a destination. False: its state has changed since it was read."""
     values = (to.state, to.openings, to.wait_seconds, to.ramp_rate, to.ramp_grows)
-    return bool(await database.fetchval(SQL["turn_destination"], destination_id, seen, *values))
+    return bool(await database.fetchval(SQL["change_destination_state"], destination_id, seen, *values))
 
 
-async def minded(database: Database, after: Minded | None, limit: int) -> list[Minded]:
+async def watched(database: Database, after: WatchedDestination | None, limit: int) -> list[WatchedDestination]:
     """Return the destinations that runs wait for, after one that was seen; first of all also open ones that may be
     probed.
 
     They come by tenant and origin.
     """
     tenant, origin = (None, None) if after is None else (after.tenant, after.origin)
-    return [_minded(row) for row in await database.fetch(SQL["minded"], tenant, origin, limit)]
+    return [_watched(row) for row in await database.fetch(SQL["watched"], tenant, origin, limit)]
 
 
-async def release(database: Database, going: Sequence[tuple[Minded, int]]) -> int:
+async def release(database: Database, going: Sequence[tuple[WatchedDestination, int]]) -> int:
     """Release so many waiting runs of each destination. Returns how many."""
     seen = columns([one for one, _ in going], "destination_id", "released_at")
     rows = await database.fetch(SQL["release"], *seen, [count for _, count in going])
@@ -202,10 +202,10 @@ async def release(database: Database, going: Sequence[tuple[Minded, int]]) -> in
 
 async def make(database: Database, fresh_id: UUID, tenant: int, origin: str) -> UUID:
     """Create a destination, if there is none. Returns its id."""
-    await database.fetchval(SQL["make_destination"], fresh_id, tenant, origin)
-    made = await find_by_origin(database, tenant, origin)
-    assert made is not None
-    return made
+    await database.fetchval(SQL["create_destination"], fresh_id, tenant, origin)
+    created = await find_by_origin(database, tenant, origin)
+    assert created is not None
+    return created
 
 
 async def find_by_origin(database: Database, tenant: int, origin: str) -> UUID | None:
@@ -227,7 +227,7 @@ async def page(database: Database, tenant: int, after: str | None, size: int) ->
 async def limit_destination(
     database: Database,
     destination_id: UUID,
-    places: int | UnsetType,
+    slots: int | UnsetType,
     rate: float | UnsetType | None,
     retry_share: float | UnsetType,
 ) -> bool:
@@ -236,7 +236,7 @@ async def limit_destination(
         await database.fetchval(
             SQL["limit_destination"],
             destination_id,
-            None if places is UNSET else places,
+            None if slots is UNSET else slots,
             None if rate is UNSET else rate,
             rate is not UNSET,
             None if retry_share is UNSET else retry_share,
@@ -262,11 +262,14 @@ async def keep_secret(database: Database, destination_id: UUID, number: int, sea
 async def totals(database: Database, limit: int) -> Totals:
     """Add up the state of all destinations."""
     rows = await database.fetch(SQL["totals"])
-    sums = {name: int(sum(row[name] for row in rows)) for name in ("healthy", "failing", "retries", "turned_away")}
+    sums = {name: int(sum(row[name] for row in rows)) for name in ("healthy", "failing", "retries", "rejected")}
     in_flight = int(await database.fetchval(SQL["in_flight_in_all"]))
-    parked = await database.fetchval(SQL["parked_in_all"], limit)
+    waiting_runs = await database.fetchval(SQL["waiting_in_all"], limit)
     return Totals(
-        states={row["state"]: row["destinations"] for row in rows}, **sums, in_flight=in_flight, parked=parked
+        states={row["state"]: row["destinations"] for row in rows},
+        **sums,
+        in_flight=in_flight,
+        waiting_runs=waiting_runs,
     )
 
 
@@ -274,25 +277,25 @@ def _allowed(row: Any) -> Allowed:
     copied = {name: row[name] for name in _ALLOWED}
     return Allowed(
         **copied,
-        places=row["ceiling"],
+        slots=row["ceiling"],
         tokens=row["granted"],
         health=_health(row),
         first_seconds=row["first_seconds"] or 0.0,
     )
 
 
-def _minded(row: Any) -> Minded:
-    copied = {name: row[name] for name in ("destination_id", "tenant", "origin", "is_parked", "released_at")}
+def _watched(row: Any) -> WatchedDestination:
+    copied = {name: row[name] for name in ("destination_id", "tenant", "origin", "has_waiting_runs", "released_at")}
     if row["destination_id"] is None:
-        return Minded(**copied)
+        return WatchedDestination(**copied)
     health = _health(row)
     queue = Queue(
         state=health.state,
-        is_waiting=max(health.wait_seconds, health.asked_seconds) > 0,
+        is_waiting=max(health.wait_seconds, health.requested_seconds) > 0,
         tokens=row["tokens"] or 0.0,
         **{name: row[name] for name in _QUEUE},
     )
-    return Minded(**copied, health=health, queue=queue)
+    return WatchedDestination(**copied, health=health, queue=queue)
 
 
 def _health(row: Any) -> Health:
@@ -305,5 +308,5 @@ def _destination(row: Any) -> Destination:
 
 
 def _secret(row: Any) -> SealedSecret:
-    copied = {name: row[name] for name in ("number", "made_at", "retires_at")}
+    copied = {name: row[name] for name in ("number", "created_at", "retires_at")}
     return SealedSecret(sealed=Sealed(row["key_id"], row["sealed"]), **copied)

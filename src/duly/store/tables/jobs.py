@@ -140,11 +140,11 @@ async def prepare(
 ) -> Prepared:
     """Read the inputs of compiling a schedule."""
     rows = await connection.fetch(SQL["prepare"], tenant, key, list(calendars), body_hash)
-    job_id, now, found, made_id, scheduled_at, made_at, least_period = rows[0]
+    job_id, now, found, made_id, scheduled_at, created_at, least_period = rows[0]
     if made_id is None:
         return Prepared(job_id, now, found, None, least_period)
     before = Submitted(UUID(str(made_id)), scheduled_at, replayed=True)  # a caller's driver may return it as text
-    return Prepared(before.job_id, made_at, found, before, None)  # an accepted schedule is not judged again
+    return Prepared(before.job_id, created_at, found, before, None)  # an accepted schedule is not judged again
 
 
 async def least_period(connection: Connection, tenant: int) -> int | None:
@@ -244,9 +244,9 @@ async def due_unstarted(database: Database, job_id: UUID, limit: int) -> list[UU
     return [row[0] for row in await database.fetch(SQL["due_unstarted"], job_id, limit)]
 
 
-async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:
+async def leased_ahead(database: Database, job_id: UUID) -> list[UUID]:
     """Return the runs of a job that a worker holds ahead of their due moment."""
-    return [row[0] for row in await database.fetch(SQL["held_ahead"], job_id)]
+    return [row[0] for row in await database.fetch(SQL["leased_ahead"], job_id)]
 
 
 async def find(database: Database, job_id: UUID) -> dict[str, Any] | None:

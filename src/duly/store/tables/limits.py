@@ -14,10 +14,10 @@ from duly.store.connection.statements import load
 SQL = load("tables/limits")
 
 
-async def put(database: Database, scope: Scope, places: int, set_by: str, *, is_operator: bool) -> bool:
+async def put(database: Database, scope: Scope, slots: int, set_by: str, *, is_operator: bool) -> bool:
     """Set the limit of this very scope. False: there is no room for another one, or the operator has set it."""
-    asked = scope.tenant, scope.queue, places, set_by, scope.rows_max, is_operator, OPERATOR
-    return bool(await database.fetch(SQL["put"], *asked))
+    requested = scope.tenant, scope.queue, slots, set_by, scope.rows_max, is_operator, OPERATOR
+    return bool(await database.fetch(SQL["put"], *requested))
 
 
 async def remove(database: Database, scope: Scope, *, is_operator: bool) -> bool:
@@ -36,4 +36,4 @@ async def standing(database: Database) -> Sequence[Limit]:
 
 
 def _limit(row: asyncpg.Record) -> Limit:
-    return Limit(Scope(row["tenant"], row["queue"]), row["places"], row["running"], row["set_by"], row["set_at"])
+    return Limit(Scope(row["tenant"], row["queue"]), row["slots"], row["running"], row["set_by"], row["set_at"])

@@ -75,9 +75,9 @@ class Stretch(Held, frozen=True):
 
     name: str | None
     queue: str
-    made: int
+    created: int
     rate: float
-    is_held: bool
+    is_waiting: bool
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -85,20 +85,20 @@ class Totals(msgspec.Struct, frozen=True):
 
     held: int
     decided: int
-    made: int
+    created: int
     to_make: int
     missed: int
 
 
-async def note_staging(database: Database, after: timedelta | None, recovery_id: UUID) -> Standing | None:
+async def record_staging(database: Database, after: timedelta | None, recovery_id: UUID) -> Standing | None:
     """Record that a scheduler stages; after too long without one, open a recovery. Returns the open one."""
-    row = await database.fetchrow(SQL["note_staging"], after, recovery_id)
+    row = await database.fetchrow(SQL["record_staging"], after, recovery_id)
     return None if row is None else Standing(**{**row, "rules": _rules(row["rules"])})
 
 
-async def hold_late(database: Database, holder: UUID, epochs: Mapping[int, int], looked_at: int) -> int:
+async def defer_late(database: Database, holder: UUID, epochs: Mapping[int, int], looked_at: int) -> int:
     """Hold the missed fires of plain intervals, and arm their next fires. Returns how many."""
-    return int(await database.fetchval(SQL["hold_late"], holder, list(epochs), list(epochs.values()), looked_at))
+    return int(await database.fetchval(SQL["defer_late"], holder, list(epochs), list(epochs.values()), looked_at))
 
 
 async def last(database: Database) -> Recovery | None:

@@ -84,9 +84,11 @@ async def skip_next(
     return row[0], row[1]
 
 
-async def trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> tuple[UUID, str]:
+async def trigger(
+    database: Database, job_id: UUID, key: str, payload: str | None, *, allow_overlap: bool
+) -> tuple[UUID, str]:
     """Run a schedule's job now: the run, and ready, blocked, skipped_overlap, replayed, over, or held."""
-    row = await database.fetch_one(SQL["trigger"], job_id, key, payload, beside, False)
+    row = await database.fetch_one(SQL["trigger"], job_id, key, payload, allow_overlap, False)
     return row[0], row[1]
 
 
@@ -121,9 +123,9 @@ class Backfill(msgspec.Struct, frozen=True):
     cursor_at: datetime
     rate: float
     total: int
-    made: int
+    created: int
     due_at: datetime
-    asked_at: datetime
+    requested_at: datetime
 
 
 class LaneWork(msgspec.Struct, frozen=True):
@@ -165,12 +167,12 @@ class Made(msgspec.Struct, frozen=True):
     moments: Sequence[datetime]
 
 
-async def make_backfills(database: Database, made: Sequence[Made]) -> int:
+async def create_backfills(database: Database, created: Sequence[Made]) -> int:
     """Create occurrences in the lane. Returns how many runs there are now."""
-    runs = [(one.backfill_id, moment) for one in made for moment in one.moments]
+    runs = [(one.backfill_id, moment) for one in created for moment in one.moments]
     ids, moments = [backfill_id for backfill_id, _ in runs], [moment for _, moment in runs]
-    stood, counts = columns(made, "backfill_id", "seen", "cursor", "wait"), [len(one.moments) for one in made]
-    return int(await database.fetchval(SQL["make_backfills"], *stood, counts, ids, moments))
+    stood, counts = columns(created, "backfill_id", "seen", "cursor", "wait"), [len(one.moments) for one in created]
+    return int(await database.fetchval(SQL["create_backfills"], *stood, counts, ids, moments))
 
 
 async def submit_backfill(
@@ -182,10 +184,10 @@ async def submit_backfill(
     rate: float,
     total: int,
     previous: datetime | None,
-    places: int,
+    slots: int,
 ) -> bool:
     """Request the occurrences of a span, `places` at once, after the occurrence `previous`. False: no such job."""
-    values = (backfill_id, job_id, start, end, rate, total, previous, places)
+    values = (backfill_id, job_id, start, end, rate, total, previous, slots)
     return bool(await database.fetchval(SQL["submit_backfill"], *values))
 
 
@@ -261,7 +263,7 @@ class Pending(msgspec.Struct, frozen=True):
     scheduled_at: datetime
     previous_scheduled_at: datetime | None
     schedule: str
-    made_at: datetime
+    created_at: datetime
     read_at: datetime
     accountable_from: datetime
     cohort: int | None

@@ -49,7 +49,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
         return self.until > self.read_at and self.tenant in (None, tenant) and not self.is_draining
 
 
-class Departed(msgspec.Struct, frozen=True):
+class ExpiredWorker(msgspec.Struct, frozen=True):
     """A lost worker: it started nothing due after `safe_until`; `named` are the suspects it announced."""
 
     worker_id: UUID
@@ -151,9 +151,9 @@ async def held_runs(database: Database, worker_id: UUID, limit: int) -> list[dic
     return [dict(row) for row in await database.fetch(SQL["held_runs"], worker_id, limit)]
 
 
-async def expire(database: Database, worker_id: UUID, beat_seen: int, *, clock_stepped: bool = False) -> bool:
+async def expire(database: Database, worker_id: UUID, heartbeat_seen: int, *, clock_stepped: bool = False) -> bool:
     """Expire a worker if its last heartbeat is still the one read; after a step of the clock, whatever `until` says."""
-    return bool(await database.fetch(SQL["expire"], worker_id, beat_seen, clock_stepped))
+    return bool(await database.fetch(SQL["expire"], worker_id, heartbeat_seen, clock_stepped))
 
 
 async def leave(
@@ -168,9 +168,9 @@ async def leave(
     return (False, []) if row is None else (row["has_left"], list(zip(row["run_ids"], row["fences"], strict=True)))
 
 
-async def departed(database: Database) -> list[Departed]:
+async def expired_workers(database: Database) -> list[ExpiredWorker]:
     """Read the lost workers that still hold runs."""
-    return [Departed(*row) for row in await database.fetch(SQL["departed"])]
+    return [ExpiredWorker(*row) for row in await database.fetch(SQL["expired_workers"])]
 
 
 async def depart(database: Database, worker_id: UUID) -> None:

@@ -36,7 +36,7 @@ class Graph(msgspec.Struct, frozen=True):
     maps: Mapping[str, str] = {}
 
 
-class Turned(msgspec.Struct, frozen=True):
+class WorkflowChange(msgspec.Struct, frozen=True):
     """The state of a workflow, and whether this move changed it: of two at once, one does."""
 
     state: str
@@ -69,7 +69,7 @@ async def submit(
     for_run: Run | None = None,
 ) -> SubmittedWorkflow:
     """Insert a workflow, its nodes, its edges and its runs; for a run whose target it is, under an id computed from that."""
-    marks = {"request_id": workflow.request_id, "traceparent": workflow.traceparent}
+    metadata = {"request_id": workflow.request_id, "traceparent": workflow.traceparent}
     rows = await connection.fetch(
         SQL["submit_workflow"],
         tenant,
@@ -77,8 +77,8 @@ async def submit(
         body_hash,
         workflow.name,
         list(workflow.tags),
-        None if workflow.then is None else msgspec.json.encode(workflow.then).decode(),
-        msgspec.json.encode({name: value for name, value in marks.items() if value is not None}).decode(),
+        None if workflow.callbacks is None else msgspec.json.encode(workflow.callbacks).decode(),
+        msgspec.json.encode({name: value for name, value in metadata.items() if value is not None}).decode(),
         None if for_run is None else for_run.run_id,
         0 if for_run is None else for_run.history.replays,
         *_columns(workflow.nodes),
@@ -90,7 +90,7 @@ async def submit(
 
 def _columns(nodes: Sequence[Node]) -> tuple[list[Any], ...]:
     """Return nodes and edges as the arrays that the moves take."""
-    edges = [(edge.parent, node.name, edge.on.value) for node in nodes for edge in node.after]
+    edges = [(edge.parent, node.name, edge.on.value) for node in nodes for edge in node.depends_on]
     shots = [node.submission for node in nodes]
     return (
         [node.name for node in nodes],
@@ -109,23 +109,23 @@ async def standing(database: Database, tenant: int, workflow_id: UUID) -> tuple[
     return (row["name"], row["state"]) if row else None
 
 
-async def cancel(database: Database, tenant: int, workflow_id: UUID, reason: str) -> Turned | None:
+async def cancel(database: Database, tenant: int, workflow_id: UUID, reason: str) -> WorkflowChange | None:
     """End what waits and signal what runs. None: there is no such workflow."""
-    return _turned(await database.fetch_one(SQL["cancel_workflow"], tenant, workflow_id, reason))
+    return _changed(await database.fetch_one(SQL["cancel_workflow"], tenant, workflow_id, reason))
 
 
-async def pause(database: Database, tenant: int, workflow_id: UUID) -> Turned | None:
+async def pause(database: Database, tenant: int, workflow_id: UUID) -> WorkflowChange | None:
     """Take back runs that have not started. None: there is no such workflow."""
-    return _turned(await database.fetch_one(SQL["pause_workflow"], tenant, workflow_id))
+    return _changed(await database.fetch_one(SQL["pause_workflow"], tenant, workflow_id))
 
 
-async def resume(database: Database, tenant: int, workflow_id: UUID) -> Turned | None:
+async def resume(database: Database, tenant: int, workflow_id: UUID) -> WorkflowChange | None:
     """Release runs that may start. None: there is no such workflow."""
-    return _turned(await database.fetch_one(SQL["resume_workflow"], tenant, workflow_id))
+    return _changed(await database.fetch_one(SQL["resume_workflow"], tenant, workflow_id))
 
 
-def _turned(row: asyncpg.Record) -> Turned | None:
-    return None if row["state"] is None else Turned(*row)
+def _changed(row: asyncpg.Record) -> WorkflowChange | None:
+    return None if row["state"] is None else WorkflowChange(*row)
 
 
 async def of_run(database: Database, tenant: int, run_id: UUID) -> UUID | None:
@@ -158,8 +158,8 @@ async def replay(
 
     A dry run changes nothing, and returns replayable.
     """
-    asked = tenant, workflow_id, node, list(covered), count, is_dry
-    answer: str | None = await database.fetchval(SQL["replay_workflow"], *asked)
+    requested = tenant, workflow_id, node, list(covered), count, is_dry
+    answer: str | None = await database.fetchval(SQL["replay_workflow"], *requested)
     return answer
 
 
@@ -179,9 +179,9 @@ async def add_nodes(
     )
 
 
-async def run_errand(database: Database) -> str:
+async def run_workflow_task(database: Database) -> str:
     """Do one due workflow task: done. Without one: settle, when there is something for `to_settle`, or none."""
-    return str(await database.fetchval(SQL["run_errand"]))
+    return str(await database.fetchval(SQL["run_workflow_task"]))
 
 
 class ToSettle(msgspec.Struct, frozen=True):
@@ -210,19 +210,19 @@ async def lock_end(database: Database, workflow_id: UUID) -> tuple[str, int] | N
     return (row["state"], row["replays"]) if row else None
 
 
-async def put_off_errand(database: Database, task_id: int, delay: timedelta) -> None:
+async def postpone_workflow_task(database: Database, task_id: int, delay: timedelta) -> None:
     """Postpone a workflow task, so that others are done first."""
-    await database.execute(SQL["put_off_errand"], task_id, delay)
+    await database.execute(SQL["postpone_workflow_task"], task_id, delay)
 
 
-async def put_off_failed_errand(database: Database, task_id: int) -> None:
+async def postpone_failed_workflow_task(database: Database, task_id: int) -> None:
     """Postpone a failed workflow task, longer each time."""
-    await database.execute(SQL["put_off_failed_errand"], task_id)
+    await database.execute(SQL["postpone_failed_workflow_task"], task_id)
 
 
-async def drop_errand(database: Database, task_id: int) -> None:
+async def drop_workflow_task(database: Database, task_id: int) -> None:
     """Delete a workflow task that was done."""
-    await database.execute(SQL["drop_errand"], task_id)
+    await database.execute(SQL["drop_workflow_task"], task_id)
 
 
 async def handed(

@@ -68,7 +68,7 @@ class Zoned(msgspec.Struct, frozen=True):
     calendars: str | None
     cohort: int
     tzdb: str | None
-    made_at: datetime
+    created_at: datetime
     read_at: datetime
 
 

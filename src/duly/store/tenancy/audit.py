@@ -40,7 +40,7 @@ class Page(msgspec.Struct, frozen=True):
     after: Position | None
 
 
-async def note(
+async def record(
     database: Database,
     tenant: int,
     actor: Actor,
@@ -52,7 +52,7 @@ async def note(
     """Record a change in the open transaction."""
     kept = shortened(detail)
     await database.fetch(
-        SQL["note"],
+        SQL["record"],
         tenant,
         actor.kind,
         actor.id,
@@ -89,9 +89,11 @@ class Submitter(msgspec.Struct, frozen=True):
     action: str
 
 
-async def submitter(database: Database, tenant: int, run_id: UUID, job_id: UUID, made_at: datetime) -> Submitter | None:
+async def submitter(
+    database: Database, tenant: int, run_id: UUID, job_id: UUID, created_at: datetime
+) -> Submitter | None:
     """Read who submitted a one-shot or triggered a run; None: its schedule did, a batch, or nobody known."""
-    return await database.fetch_row_with(_submitter, SQL["submitter"], tenant, str(run_id), str(job_id), made_at)
+    return await database.fetch_row_with(_submitter, SQL["submitter"], tenant, str(run_id), str(job_id), created_at)
 
 
 def statement_for(wanted: Wanted) -> str:

@@ -13,7 +13,7 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("tenancy/sealed")
-OPTIONS, THEN = "options", "then_tell"
+OPTIONS, THEN = "options", "callbacks"
 # Tables whose runs can still move, in the order in which they mostly do. A leased row is its holder's and never
 # updated.
 MOVING = (
@@ -55,7 +55,7 @@ async def before(
     rows = await database.fetch(SQL["before"], part, column, key_id, from_block, until_block)
     read = [msgspec.json.decode(row[2]) for row in rows]
     return [
-        Held(row[0], row[1], row[2], {"then": one} if column == THEN else one)
+        Held(row[0], row[1], row[2], {"callbacks": one} if column == THEN else one)
         for row, one in zip(rows, read, strict=True)
     ]
 
@@ -63,7 +63,7 @@ async def before(
 async def reseal(database: Database, part: str, column: str, held: Sequence[Held]) -> int:
     """Store resealed options in their place. Returns how many; the others have changed since."""
     places: list[Any] = [one.place for one in held]
-    after = [msgspec.json.encode(one.options["then"] if column == THEN else one.options).decode() for one in held]
+    after = [msgspec.json.encode(one.options["callbacks"] if column == THEN else one.options).decode() for one in held]
     return int(await database.fetchval(SQL["reseal"], part, column, places, [one.text for one in held], after))
 
 

@@ -9,13 +9,13 @@ from msgspec import Meta
 
 from duly.domain.fields import Moment
 from duly.wire.problems import Fault
-from duly.wire.schema.shapes import Told
+from duly.wire.schema.shapes import ResponseModel
 
 LINES_MAX = 50_000
 BATCH_BYTES_MAX = 67_108_864
 
 
-class LineRefused(Told, frozen=True):
+class LineRefused(ResponseModel, frozen=True):
     """The reason why a line was refused: a code as in problem documents, and a sentence."""
 
     code: str
@@ -23,7 +23,7 @@ class LineRefused(Told, frozen=True):
     errors: list[Fault]
 
 
-class LineAnswer(Told, frozen=True, omit_defaults=True):
+class LineResult(ResponseModel, frozen=True, omit_defaults=True):
     """The result of one line, in the order of the lines: a durable job, or why there is none."""
 
     line: Annotated[int, Meta(ge=1)]

@@ -10,14 +10,14 @@ from msgspec import Meta
 
 from duly.wire.jobs.verbs import Running
 from duly.wire.pages import ListFilter, NextPageToken, PageToken
-from duly.wire.schema.shapes import Asked, Reason, ReplayRate, Told
+from duly.wire.schema.shapes import Reason, ReplayRate, RequestModel, ResponseModel
 
 IDS_MAX = 200
 LIMIT_DEFAULT = 500  # changed by one request
 Ids = Annotated[list[UUID], Meta(max_length=IDS_MAX, description="Ids, instead of a filter.")]
 
 
-class Many(Asked, frozen=True, kw_only=True):
+class Many(RequestModel, frozen=True, kw_only=True):
     """The selection: by a filter, by name, or all; up to a limit, from where an earlier request ended."""
 
     filter: ListFilter = ""
@@ -58,14 +58,14 @@ class ManyReplayed(Many, frozen=True, kw_only=True):
     rate: ReplayRate | None = None
 
 
-class NotChanged(Told, frozen=True):
+class NotChanged(ResponseModel, frozen=True):
     """One that was left unchanged, and why."""
 
     id: UUID
-    why: str
+    reason: str
 
 
-class ManyDone(Told, frozen=True):
+class ManyDone(ResponseModel, frozen=True):
     """The number that matched, up to the limit, and that were changed: none by a dry run, and not those already so.
 
     `refused`: a few of those that could not be changed, and why. `next_page_token`, and the same idempotency key, go on

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from duly.domain.jobs.spec import Callback, PolicySpec
-from duly.wire.schema.shapes import Told
+from duly.wire.schema.shapes import ResponseModel
 
 
-class JobTarget(Told, frozen=True, omit_defaults=True):
+class JobTarget(ResponseModel, frozen=True, omit_defaults=True):
     """The target of a job, by its `type`, with the fields of that type. Secrets are shown as ***.
 
     Types and fields may be added; ignore those you do not know.
@@ -38,7 +38,7 @@ class JobTarget(Told, frozen=True, omit_defaults=True):
     nodes: dict[str, Any] | None = None
 
 
-class RunDefinition(PolicySpec, Told, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class RunDefinition(PolicySpec, ResponseModel, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The definition that a run uses or used: of a job with versions, the version; of a one-shot, 1.
 
     `retry` and `timeout` are null where they are left to the handler.
@@ -46,5 +46,5 @@ class RunDefinition(PolicySpec, Told, frozen=True, kw_only=True, forbid_unknown_
 
     version: int
     target: JobTarget
-    on_done: Callback | None = None
-    on_dead: Callback | None = None
+    on_end: Callback | None = None
+    on_failure: Callback | None = None

@@ -13,10 +13,10 @@ from duly.domain.jobs.spec import EventMatch, JobRules, JobSpec, ScheduleFields
 from duly.wire.jobs.definitions import JobTarget
 from duly.wire.jobs.verbs import JobState
 from duly.wire.pages import Page
-from duly.wire.runs import FollowedJob, Run, TargetSummary
-from duly.wire.schema.shapes import IdempotencyKey, Told
+from duly.wire.runs import Dependency, Run, TargetSummary
+from duly.wire.schema.shapes import IdempotencyKey, ResponseModel
 
-AFTER_MAX = 100
+DEPENDENCIES_MAX = 100
 
 # A merge patch (RFC 7396) of a definition; the result is read as a definition.
 JobPatch = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/JobPatch"})]
@@ -29,16 +29,16 @@ class NewJob(JobSpec, frozen=True, kw_only=True):
     parent: Annotated[UUID, Meta(description="Run whose subtask this one-shot is. It must not have ended.")] | None = (
         None
     )
-    after: Annotated[
-        list[UUID | FollowedJob],
+    depends_on: Annotated[
+        list[UUID | Dependency],
         Meta(
-            max_length=AFTER_MAX,
+            max_length=DEPENDENCIES_MAX,
             description="One-shots that this one-shot depends on; a plain id: that one must succeed.",
         ),
     ] = msgspec.field(default_factory=list)
 
 
-class Fire(Told, frozen=True):
+class Fire(ResponseModel, frozen=True):
     """A coming fire: its moment, the same in the local time of the schedule's zone, and when it is due, including jitter."""
 
     scheduled_at: str
@@ -48,7 +48,7 @@ class Fire(Told, frozen=True):
     note: str | None
 
 
-class LastRun(Told, frozen=True):
+class LastRun(ResponseModel, frozen=True):
     """The newest run of a job that has started or ended."""
 
     run_id: UUID
@@ -56,7 +56,7 @@ class LastRun(Told, frozen=True):
     attempts: int
 
 
-class Job(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class Job(JobRules, ResponseModel, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A job. A one-shot is its own only run: its `job_id` is its `run_id`."""
 
     job_id: UUID
@@ -72,7 +72,7 @@ class Job(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_fields=False
     pause_reason: str | None
     last_run: LastRun | None
     created_at: Moment | None
-    after: list[FollowedJob] = msgspec.field(default_factory=list)
+    depends_on: list[Dependency] = msgspec.field(default_factory=list)
     run_id: Annotated[UUID | None, Meta(description="Run of a one-shot; null: the job may fire again.")] = None
     paused_at: Moment | None = None
     removed_at: Annotated[Moment | None, Meta(description="Time since which no program declares it.")] = None
@@ -97,7 +97,7 @@ _PutJob = msgspec.defstruct(
 PutJob = cast("type[JobSpec]", _PutJob)
 
 
-class JobSummary(Told, frozen=True):
+class JobSummary(ResponseModel, frozen=True):
     """A job in a list."""
 
     job_id: UUID
@@ -124,7 +124,7 @@ class JobList(Page[JobSummary], frozen=True):
     """A page of jobs, the newest first unless sorted otherwise."""
 
 
-class CreatedJob(Told, frozen=True):
+class CreatedJob(ResponseModel, frozen=True):
     """An accepted job: it is durable. `run_id` is the run of a one-shot.
 
     `run` is present when its end was waited for, and came.

@@ -11,7 +11,7 @@ from msgspec import Meta
 from duly.domain.fields import Moment, Name
 from duly.domain.jobs.manifest_schema import OF_FILES, components
 from duly.wire.pages import Page, PageQuery
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
 MANIFEST_BYTES_MAX = 16_777_216
 _DIGEST = "Digest of a plan: apply exactly this plan, or nothing."
@@ -32,7 +32,7 @@ COMPONENTS = _of_files()
 FileShape = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": f"{_REFERENCE}FileManifestSpec"})]
 
 
-class ApplyQuery(Asked, frozen=True):
+class ApplyQuery(RequestModel, frozen=True):
     """Options of applying a file."""
 
     dry_run: Annotated[bool, Meta(description="Show the plan; change nothing.")] = False
@@ -41,14 +41,14 @@ class ApplyQuery(Asked, frozen=True):
     digest: Annotated[str, Meta(min_length=64, max_length=64, description=_DIGEST)] | None = None
 
 
-class ExportQuery(Asked, frozen=True):
+class ExportQuery(RequestModel, frozen=True):
     """The jobs to export."""
 
     source: Annotated[Name, Meta(description="Source of the file; optional if there is only one.")] | None = None
     by_hand: Annotated[bool, Meta(description="Include named jobs that were created by hand.")] = False
 
 
-class FileDifference(Told, frozen=True):
+class FileDifference(ResponseModel, frozen=True):
     """A field with its current and its requested value; null: not given."""
 
     field: str
@@ -56,7 +56,7 @@ class FileDifference(Told, frozen=True):
     after: Any
 
 
-class FileStep(Told, frozen=True):
+class FileStep(ResponseModel, frozen=True):
     """The step for one name. `is_drift`: somebody has changed it since the file was applied."""
 
     name: str
@@ -69,7 +69,7 @@ class FileStep(Told, frozen=True):
     note: str | None
 
 
-class FileCalendar(Told, frozen=True):
+class FileCalendar(ResponseModel, frozen=True):
     """A calendar to store."""
 
     name: str
@@ -77,7 +77,7 @@ class FileCalendar(Told, frozen=True):
     differences: list[FileDifference]
 
 
-class FileDone(Told, frozen=True):
+class FileDone(ResponseModel, frozen=True):
     """The action on one job."""
 
     name: str
@@ -86,7 +86,7 @@ class FileDone(Told, frozen=True):
     pausing: Literal["pause", "resume"] | None
 
 
-class FileSummary(Told, frozen=True):
+class FileSummary(ResponseModel, frozen=True):
     """A file of schedules: how many live jobs it has, how many have drifted, and when it was applied and by whom."""
 
     source: str
@@ -106,7 +106,7 @@ class FileJobQuery(PageQuery, frozen=True):
     drifted: Annotated[bool, Meta(description="Only jobs changed or ended by hand since.")] = False
 
 
-class FileJob(Told, frozen=True):
+class FileJob(ResponseModel, frozen=True):
     """A job of a file, and its drift: `before` is the file's value, `after` the current one."""
 
     job_id: UUID
@@ -128,7 +128,7 @@ class FileJobList(Page[FileJob], frozen=True):
     """A page of a file's jobs, in order of their names."""
 
 
-class Applied(Told, frozen=True):
+class Applied(ResponseModel, frozen=True):
     """The plan of applying the file, and, unless it was a dry run, the actions. `digest` identifies the plan."""
 
     source: str

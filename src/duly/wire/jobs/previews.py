@@ -11,10 +11,10 @@ from duly.domain.fields import Moment
 from duly.domain.jobs.spec import ScheduleFields
 from duly.domain.triggers.moments import DAY, FIRST_SECOND, LAST_SECOND, LAST_YEAR, second_of
 from duly.wire.jobs.jobs import Fire
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
 
-class PreviewRequest(Asked, frozen=True):
+class PreviewRequest(RequestModel, frozen=True):
     """A schedule, the moment to start from, the number of fires, and the job: its id decides about `H` and jitter."""
 
     schedule: ScheduleFields
@@ -27,7 +27,7 @@ class PreviewRequest(Asked, frozen=True):
             raise ValueError(f"after is out of range; give a time before the year {LAST_YEAR + 1}")
 
 
-class Preview(Told, frozen=True):
+class Preview(ResponseModel, frozen=True):
     """A schedule in words, and its next fires. Problems are listed under `errors`."""
 
     valid: bool

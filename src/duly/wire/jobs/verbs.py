@@ -10,7 +10,7 @@ from msgspec import Meta, field
 from duly.domain.fields import Moment, Payload
 from duly.wire.pages import Page, PageQuery
 from duly.wire.runs import Cancelling
-from duly.wire.schema.shapes import Asked, Reason, Told, check_reach
+from duly.wire.schema.shapes import Reason, RequestModel, ResponseModel, check_reach
 
 JobState = Literal["active", "paused", "completed", "cancelled"]
 Running = Annotated[
@@ -18,7 +18,7 @@ Running = Annotated[
 ]
 
 
-class Deletion(Asked, frozen=True):
+class Deletion(RequestModel, frozen=True):
     """The treatment of runs that have started."""
 
     running: Running = "keep"
@@ -28,7 +28,7 @@ class Deletion(Asked, frozen=True):
     ] = False
 
 
-class Deleted(Told, frozen=True):
+class Deleted(ResponseModel, frozen=True):
     """The result of ending a job, and its status: the job's, or for a one-shot the state of its run.
 
     cancelled: nothing of it will start any more. requested: its worker has been asked. too_late: it had ended, or, for
@@ -46,19 +46,19 @@ class Deleted(Told, frozen=True):
     ] = False
 
 
-class PauseRequest(Asked, frozen=True):
+class PauseRequest(RequestModel, frozen=True):
     """The reason of a pause."""
 
     reason: Reason = "paused on request"
 
 
-class ResumeRequest(Asked, frozen=True):
+class ResumeRequest(RequestModel, frozen=True):
     """The treatment of occurrences of the meantime: skipped, or with `catch_up` treated as missed."""
 
     catch_up: bool = False
 
 
-class JobStatus(Told, frozen=True):
+class JobStatus(ResponseModel, frozen=True):
     """The status of a job; `changed` is false when it was so before.
 
     `may_start` names runs of a paused job that may still start: due before the pause and waiting, or held by a worker
@@ -71,21 +71,21 @@ class JobStatus(Told, frozen=True):
     may_start: tuple[UUID, ...] = ()
 
 
-class SkippedNext(Told, frozen=True):
+class SkippedNext(ResponseModel, frozen=True):
     """The occurrence that is skipped."""
 
     job_id: UUID
     scheduled_at: Moment
 
 
-class TriggerRequest(Asked, frozen=True):
-    """A request to run a job now. `payload` replaces the job's own for this run; `beside` ignores its overlap policy."""
+class TriggerRequest(RequestModel, frozen=True):
+    """A request to run a job now. `payload` replaces the job's own for this run; `allow_overlap` ignores its overlap policy."""
 
     payload: Payload | None = None
-    beside: bool = False
+    allow_overlap: bool = False
 
 
-class TriggeredRun(Told, frozen=True):
+class TriggeredRun(ResponseModel, frozen=True):
     """The run that was created, and its state."""
 
     run_id: UUID
@@ -93,7 +93,7 @@ class TriggeredRun(Told, frozen=True):
     state: Literal["ready", "blocked", "skipped_overlap", "replayed"]
 
 
-class BackfillRequest(Asked, frozen=True):
+class BackfillRequest(RequestModel, frozen=True):
     """A request to create the occurrences of [from, to) again, `rate` a second, below everything on time."""
 
     from_: Annotated[Moment, Meta(description="Start of the range.")] = field(name="from")
@@ -109,7 +109,7 @@ class BackfillRequest(Asked, frozen=True):
         check_reach(**{"from": self.from_, "to": self.to})
 
 
-class BackfillAsked(Told, frozen=True):
+class BackfillCreated(ResponseModel, frozen=True):
     """The number of occurrences, and the first of them; without an id nothing was created."""
 
     backfill_id: UUID | None
@@ -122,7 +122,7 @@ class BackfillAsked(Told, frozen=True):
     ]
 
 
-class BackfillStatus(Told, frozen=True):
+class BackfillStatus(ResponseModel, frozen=True):
     """The progress of a backfill."""
 
     backfill_id: UUID
@@ -133,8 +133,8 @@ class BackfillStatus(Told, frozen=True):
     to_at: Moment
     rate: float
     total: int
-    made: int
-    asked_at: Moment
+    created: int
+    requested_at: Moment
 
 
 class BackfillQuery(PageQuery, frozen=True, kw_only=True):
@@ -147,8 +147,8 @@ class BackfillList(Page[BackfillStatus], frozen=True):
     """A page of backfills, the last requested first."""
 
 
-class BackfillCancelled(Told, frozen=True):
+class BackfillCancelled(ResponseModel, frozen=True):
     """The number of its runs that had not started and were removed."""
 
     backfill_id: UUID
-    taken_back: int
+    recalled: int

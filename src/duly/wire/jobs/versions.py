@@ -11,14 +11,14 @@ from duly.domain.fields import Moment, Payload
 from duly.domain.jobs.spec import JobRules
 from duly.wire.jobs.definitions import JobTarget
 from duly.wire.pages import Items, Page
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
 
-class JobVersion(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class JobVersion(JobRules, ResponseModel, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One version of a job's definition. The current one has not been replaced."""
 
     version: int
-    made_at: Moment
+    created_at: Moment
     replaced_at: Moment | None
     owner: Annotated[str, Meta(description="Owner of the job at that version: api, code or file.")]
     source: str | None
@@ -31,7 +31,7 @@ class JobVersionList(Page[JobVersion], frozen=True):
     """A page of versions, the newest first; the last hundred before the current one are kept."""
 
 
-class MovedFire(Told, frozen=True):
+class MovedFire(ResponseModel, frozen=True):
     """A next fire that new time zone data has moved by more than a minute; without a next moment none is left."""
 
     job_id: UUID
@@ -46,7 +46,7 @@ class MovedFires(Items[MovedFire], frozen=True):
     """Next fires that were moved, the newest first."""
 
 
-class MovedQuery(Asked, frozen=True):
+class MovedQuery(RequestModel, frozen=True):
     """The job of the moved fires; without one, all."""
 
     job_id: UUID | None = None

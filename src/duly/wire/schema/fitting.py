@@ -76,8 +76,8 @@ def _mismatch(what: str, steps: Steps, shape: Any, value: Any) -> str:
     if _CHOICE.match(what):
         choices = _tags(shape, steps)
         remedy = f"; give {one_of(choices)}" if choices else _remedy(kinds)
-        return f"{_told(value, steps, what) or 'the value'} is unknown{remedy}"
-    return describe_mismatch(_told(value, steps, what), what, _remedy(kinds))
+        return f"{_reported(value, steps, what) or 'the value'} is unknown{remedy}"
+    return describe_mismatch(_reported(value, steps, what), what, _remedy(kinds))
 
 
 def _remedy(kinds: Iterable[inspect.Type]) -> str:
@@ -85,7 +85,7 @@ def _remedy(kinds: Iterable[inspect.Type]) -> str:
     return f"; give {words}" if words else "; give it"
 
 
-def _told(value: Any, steps: Steps, what: str) -> str:
+def _reported(value: Any, steps: Steps, what: str) -> str:
     """Repeat a value, as far as allowed: never a possible secret, nor its parts."""
     if value is UNKNOWN:
         return ""

@@ -30,11 +30,11 @@ def check_reach(**moments: datetime | None) -> None:
             raise ValueError(f"{field} is out of range; give a time between 0001-01-02 and 9999-12-30 in UTC")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request. An unknown field is refused."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
     """A response. Every field is always present; clients ignore fields they do not know."""
 
     @classmethod
@@ -55,5 +55,5 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**copied, **given)
 
 
-class Nothing(Asked, frozen=True):
+class Nothing(RequestModel, frozen=True):
     """A shape without fields: of an operation without a query, or without a body."""

@@ -17,14 +17,14 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Clock, moment_of
-from duly.domain.limits.pause import Holds
+from duly.domain.limits.pause import Pauses
 from duly.domain.runs.expiry import expiry_of
 from duly.domain.runs.options import PLAIN
 from duly.domain.runs.outcome import Cancelled, Deferral, Expired, Outcome
 from duly.domain.runs.run import Run
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled
-from duly.worker.context import Desk, RunContext
+from duly.worker.context import RunContext, RunServices
 from duly.worker.execute.attempt import attempt_in_thread, attempt_on_loop, attempt_target, unprepared
 from duly.worker.handlers import Handler, Registry
 from duly.worker.heartbeat.marks import Marks
@@ -79,22 +79,22 @@ class Executor:
         self._for_loop: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # waiting for the loop
         self._tasks: dict[tuple[UUID, int], tuple[asyncio.Task[None], Run]] = {}
         self._ended: list[Ended] = []
-        self._told = False
+        self._reported = False
         self._interrupted = False
-        self.holds = Holds()  # set from the engine's thread; read where a handler would be called
+        self.pauses = Pauses()  # set from the engine's thread; read where a handler would be called
 
     @property
     def is_busy(self) -> bool:
         """Return whether a called handler has not ended. From any thread."""
         return any(context.has_started for context in list(self._contexts.values()))
 
-    def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> list[tuple[Kind, Run]]:
+    def start(self, services: RunServices, batch: list[tuple[Kind, Run, str | None]]) -> list[tuple[Kind, Run]]:
         """Take a batch, from the engine's thread. Returns the runs for which no thread could be started."""
         on_loop: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]] = []
         without_thread: list[tuple[Kind, Run]] = []
         for kind, run, saved in batch:
             handler = self._targets.get(run.handler) or self._registry[run.handler]
-            context = self._contexts[run.run_id, run.fence] = RunContext(run, desk, saved=saved)
+            context = self._contexts[run.run_id, run.fence] = RunContext(run, services, saved=saved)
             if isinstance(handler, Handler) and not handler.is_async:
                 if not self._line_up(kind, handler, run, context):
                     without_thread.append((kind, run))
@@ -222,7 +222,7 @@ class Executor:
 
     def _may_start(self, run: Run, context: RunContext, *, is_inside: bool) -> bool:
         self.marks.start(run.run_id, run.fence, is_inside=is_inside)  # before we check: see `marks.py`
-        if context.cancelled or self._interrupted or self.holds.cover(run):
+        if context.cancelled or self._interrupted or self.pauses.cover(run):
             return False
         return self._is_safe() and not self.is_revoked(run)
 
@@ -258,12 +258,12 @@ class Executor:
         self._contexts.pop(name, None)
         self._tasks.pop(name, None)
         self._ended.append(ended)
-        if not self._told:  # the rest of this turn of the loop is gathered before the engine is woken once
-            self._told = True
+        if not self._reported:  # the rest of this turn of the loop is gathered before the engine is woken once
+            self._reported = True
             self._loop.call_soon(self._tell)
 
     def _tell(self) -> None:
-        self._told = False
+        self._reported = False
         ended, self._ended = self._ended, []
         self._on_ended(ended)
 

@@ -17,25 +17,25 @@ from duly.moves.settle import Settled
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables import workers
 from duly.worker.execute.executor import Ended, Executor, finished, started
-from duly.worker.execute.process_pool import Crew, NoChild
-from duly.worker.heartbeat.lease import Lifeline
-from duly.worker.held_runs import Held
-from duly.worker.run_records import WorkerDesk
+from duly.worker.execute.process_pool import NoChild, ProcessPool
+from duly.worker.heartbeat.lease import WorkerLease
+from duly.worker.held_runs import HeldRun
+from duly.worker.run_records import WorkerServices
 
 _REASON_CHARACTERS_MAX = 2_000
 
 
-class Apart:
+class IsolatedRuns:
     """Runs what does not run in this process; without a process pool it does after all, one suspect at a time."""
 
     def __init__(
         self,
         database: Database,
         worker_id: UUID,
-        lifeline: Lifeline,
-        crew: Crew | None,
+        worker_lease: WorkerLease,
+        process_pool: ProcessPool | None,
         executor: Executor,
-        desk: WorkerDesk,
+        services: WorkerServices,
         *,
         on_ended: Callable[[list[Ended]], None],
         on_unable: Callable[[list[Ended]], None],
@@ -47,15 +47,15 @@ class Apart:
         self._database = database
         self._clock = database.clock
         self._worker_id = worker_id
-        self._lifeline = lifeline
-        self._crew = crew
+        self._worker_lease = worker_lease
+        self._process_pool = process_pool
         self._executor = executor
-        self._desk = desk
+        self._services = services
         self._on_ended = on_ended
         self._on_unable = on_unable  # called with a run that could not be started here, through no fault of its own
         self._log = log
 
-    async def run_alone(self, suspects: list[Held]) -> None:
+    async def run_alone(self, suspects: list[HeldRun]) -> None:
         """Announce suspects, so that each is blamed for its own crash; then run each in a child process."""
         unstarted = [Ended(held.kind, held.run, None) for held in suspects]
         try:
@@ -69,14 +69,14 @@ class Apart:
         else:
             self._on_ended(unstarted)
 
-    async def run(self, held: Held) -> None:
+    async def run(self, held: HeldRun) -> None:
         """Run one in a child process. Whatever happens, we do not keep holding the run."""
-        if self._crew is None:
+        if self._process_pool is None:
             self._run_here(held)
             return
         run, started_at = held.run, started(held.run, self._clock)
         try:
-            settled = await self._attempt(self._crew, held, started_at)
+            settled = await self._attempt(self._process_pool, held, started_at)
         except NoChild as error:
             self._log.error("no_child", run_id=run.run_id, error=str(error))
             self._on_unable([Ended(held.kind, run, None)])
@@ -87,7 +87,7 @@ class Apart:
             settled = Settled(run, started_at, finished(started_at, self._clock), failed, left_behind=True)
         self._on_ended([Ended(held.kind, run, settled)])
 
-    async def _attempt(self, crew: Crew, held: Held, started_at: datetime) -> Settled | None:
+    async def _attempt(self, process_pool: ProcessPool, held: HeldRun, started_at: datetime) -> Settled | None:
         """Return the outcome; None: it may not start any more. Raises NoChild."""
         run = held.run
         if held.cancelled or not self._may_start(run):
@@ -98,12 +98,12 @@ class Apart:
         self._executor.marks.end(*name)  # it waits for a child, and can be taken back meanwhile
         self.waiting.add(name)
         try:
-            ended = await crew.run(
+            ended = await process_pool.run(
                 run,
                 started_at,
                 held.saved,
                 run.policy.timeout_seconds,
-                self._desk.on_said,
+                self._services.on_said,
                 may_start=lambda: self._has_child(run) and self._executor.expired(run) is None,
             )
         finally:
@@ -115,12 +115,12 @@ class Apart:
             run, started_at, finished(started_at, self._clock), outcome, left_behind or held.saved is not None
         )
 
-    def _run_here(self, held: Held) -> None:
+    def _run_here(self, held: HeldRun) -> None:
         """Run one in this process, which checks everything else before it calls the handler."""
         unstarted = [Ended(held.kind, held.run, None)]
         if held.cancelled:
             self._on_ended(unstarted)
-        elif self._executor.start(self._desk, [(held.kind, held.run, held.saved)]):
+        elif self._executor.start(self._services, [(held.kind, held.run, held.saved)]):
             self._on_unable(unstarted)
 
     def _has_child(self, run: Run) -> bool:
@@ -130,11 +130,11 @@ class Apart:
     def _may_start(self, run: Run) -> bool:
         # Checked again when a child has loaded the app: meanwhile we may have slept past our lease.
         self._executor.marks.start(run.run_id, run.fence, is_inside=False)  # before we check: see `marks.py`
-        is_free = self._lifeline.is_safe and not self._executor.holds.cover(run)
+        is_free = self._worker_lease.is_safe and not self._executor.pauses.cover(run)
         return is_free and not (self._executor.is_revoked(run) or self._is_recalled(run))
 
     async def _announce(self, suspects: list[Run]) -> bool:
         try:
-            return self._lifeline.is_safe and await workers.announce(self._database, self._worker_id, suspects)
+            return self._worker_lease.is_safe and await workers.announce(self._database, self._worker_id, suspects)
         except Unavailable:
             return False

@@ -26,7 +26,7 @@ class NoChild(Exception):
     """No child process could be started: nothing was started, and the run is not to blame."""
 
 
-class Errand:
+class WorkflowTask:
     """One attempt on its way through the process pool."""
 
     def __init__(self, task: Task, on_said: OnSaid) -> None:
@@ -37,12 +37,12 @@ class Errand:
         self.stopped_by: Outcome | None = None  # the outcome if it ends because it was stopped
 
 
-class Crew:
+class ProcessPool:
     """The attempts in child processes."""
 
     def __init__(self, app_path: str) -> None:
         self._children = Children(app_path)
-        self._errands: dict[tuple[UUID, int], Errand] = {}
+        self._tasks: dict[tuple[UUID, int], WorkflowTask] = {}
 
     async def run(
         self,
@@ -57,24 +57,24 @@ class Crew:
 
         None: when a child was there, it might not start any more. Raises NoChild.
         """
-        errand = self._errands[run.run_id, run.fence] = Errand(Task(run, saved, timeout, started_at), on_said)
+        task = self._tasks[run.run_id, run.fence] = WorkflowTask(Task(run, saved, timeout, started_at), on_said)
         try:
             for _ in range(_TRIES_MAX):
                 child = await self._take()
-                if errand.stopped_by is not None:
+                if task.stopped_by is not None:
                     self._children.offer(child)
-                    return errand.stopped_by, False
+                    return task.stopped_by, False
                 if not may_start():
                     self._children.offer(child)
                     return None
-                ended = await self._serve(errand, child)
+                ended = await self._serve(task, child)
                 if ended is not None:
                     return ended
             return Failed(f"{_TRIES_MAX} child processes, one after another, died before they took it over"), False
         except Unloadable as error:
-            return errand.stopped_by or error.failed, False
+            return task.stopped_by or error.failed, False
         finally:
-            del self._errands[run.run_id, run.fence]
+            del self._tasks[run.run_id, run.fence]
 
     async def _take(self) -> Child:
         try:
@@ -84,43 +84,43 @@ class Crew:
         except Exception as error:
             raise NoChild(f"none could be started: {error!r}") from error
 
-    async def _serve(self, errand: Errand, child: Child) -> tuple[Outcome, bool] | None:
+    async def _serve(self, task: WorkflowTask, child: Child) -> tuple[Outcome, bool] | None:
         """Let a child run one attempt. None: it had died while idle, so nothing was started."""
-        errand.child = child
-        timeout = errand.task.timeout
+        task.child = child
+        timeout = task.task.timeout
         scope = asyncio.timeout(timeout)
         try:
-            child.writer.write(msgspec.json.encode(errand.task) + b"\n")
+            child.writer.write(msgspec.json.encode(task.task) + b"\n")
             async with scope:
-                done = await self._listen(errand, child)
+                done = await self._listen(task, child)
         except BaseException as error:
             child.close()
             if isinstance(error, TimeoutError) and scope.expired():
                 assert timeout is not None
                 return TimedOut(timeout), True
             raise
-        return await self._verdict(errand, child, done)
+        return await self._verdict(task, child, done)
 
-    async def _verdict(self, errand: Errand, child: Child, done: Done | None) -> tuple[Outcome, bool] | None:
-        if done is not None and errand.stopped_by is None:
+    async def _verdict(self, task: WorkflowTask, child: Child, done: Done | None) -> tuple[Outcome, bool] | None:
+        if done is not None and task.stopped_by is None:
             self._children.offer(child)
         else:
             child.close()
         if done is None:
             await child.process.wait()
-            return (errand.stopped_by or Lost(named=True), True) if errand.taken_over or errand.stopped_by else None
-        if errand.stopped_by is not None and isinstance(done.outcome, Cancelled):
-            return errand.stopped_by, done.left_behind
+            return (task.stopped_by or Lost(named=True), True) if task.taken_over or task.stopped_by else None
+        if task.stopped_by is not None and isinstance(done.outcome, Cancelled):
+            return task.stopped_by, done.left_behind
         return done.outcome, done.left_behind
 
-    async def _listen(self, errand: Errand, child: Child) -> Done | None:
+    async def _listen(self, task: WorkflowTask, child: Child) -> Done | None:
         """Read the child's messages, to the end. None: it died."""
         with contextlib.suppress(ConnectionError):  # it died before it had read everything
             while line := await child.reader.readline():
                 if line == READY:
-                    errand.taken_over = True
+                    task.taken_over = True
                 elif line.startswith(b'{"what"'):
-                    answer = errand.on_said(errand.task.run, msgspec.json.decode(line, type=Said))
+                    answer = task.on_said(task.task.run, msgspec.json.decode(line, type=Said))
                     if answer is not None:
                         child.writer.write(b"true\n" if await answer else b"false\n")
                 else:
@@ -137,21 +137,21 @@ class Crew:
 
     def _stop(self, run: Run, outcome: Outcome) -> None:
         """Ask a child to stop; kill it after its grace period."""
-        errand = self._errands.get((run.run_id, run.fence))
-        if errand is None:
+        task = self._tasks.get((run.run_id, run.fence))
+        if task is None:
             return
-        errand.stopped_by = errand.stopped_by or outcome
-        if errand.child is not None:
-            errand.child.kill(signal.SIGTERM)
-            asyncio.get_running_loop().call_later(STOP_GRACE_SECONDS, self._kill_if_busy, run, errand)
+        task.stopped_by = task.stopped_by or outcome
+        if task.child is not None:
+            task.child.kill(signal.SIGTERM)
+            asyncio.get_running_loop().call_later(STOP_GRACE_SECONDS, self._kill_if_busy, run, task)
 
-    def _kill_if_busy(self, run: Run, errand: Errand) -> None:
-        if self._errands.get((run.run_id, run.fence)) is errand and errand.child is not None:
-            errand.child.kill()
+    def _kill_if_busy(self, run: Run, task: WorkflowTask) -> None:
+        if self._tasks.get((run.run_id, run.fence)) is task and task.child is not None:
+            task.child.kill()
 
     def close(self) -> None:
         """End every child."""
         self._children.close()
-        for errand in self._errands.values():
-            if errand.child is not None:
-                errand.child.close()
+        for task in self._tasks.values():
+            if task.child is not None:
+                task.child.close()

@@ -14,13 +14,13 @@ from duly.clock import Clock, Rng
 from duly.log import Log
 from duly.store.tables.workers import SQL
 from duly.worker.heartbeat.marks import Marks
-from duly.worker.heartbeat.process import BEATS_PER_LEASE
+from duly.worker.heartbeat.process import HEARTBEATS_PER_LEASE
 from duly.worker.pacing import SETBACK_SECONDS_MAX, Setback
 
 TURN_SECONDS = 0.25
 
 
-class Lifeline:
+class WorkerLease:
     """One heartbeat process for one life of a worker."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Lifeline:
         self._reading: asyncio.Task[None] | None = None
         self._closing = False
         # No longer than between two heartbeats: so there are some more tries while the lease stands.
-        self._setback = Setback(min(lease_seconds / BEATS_PER_LEASE, SETBACK_SECONDS_MAX))
+        self._setback = Setback(min(lease_seconds / HEARTBEATS_PER_LEASE, SETBACK_SECONDS_MAX))
         self.safe_until = float("-inf")
         self.due_until = float("-inf")
         self.stalls = 0  # how often runs were handed back for us; earlier claims are not ours any more
@@ -80,7 +80,7 @@ class Lifeline:
 
     async def start(self, give_up: Callable[[], bool]) -> None:
         """Start the heartbeat process and wait for its first heartbeat, unless told to give up."""
-        self._reading = asyncio.create_task(self._keep_beating(), name="lifeline")
+        self._reading = asyncio.create_task(self._keep_renewing(), name="worker_lease")
         while not (self.is_safe or self._reading.done() or give_up()):
             await self._clock.sleep(0.005)
 
@@ -93,7 +93,7 @@ class Lifeline:
             await asyncio.wait({self._reading}, timeout=2.0)
             self._reading.cancel()
 
-    async def _keep_beating(self) -> None:
+    async def _keep_renewing(self) -> None:
         """Restart the heartbeat process should it die: every lease depends on it."""
         turning = asyncio.create_task(self._keep_turning(), name="turning")
         try:
@@ -110,14 +110,14 @@ class Lifeline:
     async def _start_again_and_again(self) -> None:
         while not self._closing:
             try:
-                if await self._beat():
+                if await self._heartbeat():
                     return
             except Exception as error:  # noqa: BLE001 - no process to be had, for instance: the lease lasts for some more tries
-                self._log.warning("pulse_failed", error=repr(error))
+                self._log.warning("heartbeat_process_failed", error=repr(error))
             if not self._closing:
                 await self._clock.sleep(self._setback.seconds(self._clock.monotonic()))
 
-    async def _beat(self) -> bool:
+    async def _heartbeat(self) -> bool:
         """Follow one heartbeat process to its end. True: the lease is lost."""
         self.marks.turn(self._clock.monotonic())
         process = self._process = await asyncio.create_subprocess_exec(
@@ -139,7 +139,7 @@ class Lifeline:
         finally:
             process.stdin.close()  # should it live, this ends it: there is never more than one
         if not self._closing:
-            self._log.warning("pulse_died", status=process.returncode)
+            self._log.warning("heartbeat_process_died", status=process.returncode)
         return False
 
     def _heed(self, message: dict[str, object]) -> bool:
@@ -155,5 +155,5 @@ class Lifeline:
                 self._on_gone()
                 return True
             case {"error": error}:
-                self._log.warning("beat_failed", error=error)
+                self._log.warning("heartbeat_failed", error=error)
         return False

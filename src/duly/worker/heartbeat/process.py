@@ -27,7 +27,7 @@ from duly.worker.heartbeat.stall import LOOK_SECONDS, LOOK_TURNING_SECONDS, Stal
 from duly.worker.pacing import again
 
 SAFE_SHARE = 2 / 3
-BEATS_PER_LEASE = 5
+HEARTBEATS_PER_LEASE = 5
 TIMEOUT_SHARE = 1 / 3
 _STOPPED_SECONDS = 0.3
 
@@ -41,7 +41,7 @@ def is_stopped(pid: int) -> bool:
     return status[status.rindex(")") + 2] in "Tt"
 
 
-async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
+async def renew_for_ever(config: dict[str, Any], parent: int) -> None:
     """Send heartbeats until the lease is lost, or the worker has ended: its forks may keep our standard input open."""
     import asyncpg
 
@@ -83,7 +83,7 @@ async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
             stall.resume(safe_until, row["safe_until"])
         else:
             stall.reported(report, row["safe_until"], row["returned"])
-        await _rest(stall, config["lease"] / BEATS_PER_LEASE)
+        await _rest(stall, config["lease"] / HEARTBEATS_PER_LEASE)
 
 
 async def _rest(stall: Stall, seconds: float) -> None:
@@ -91,7 +91,7 @@ async def _rest(stall: Stall, seconds: float) -> None:
     until = time.monotonic() + seconds
     while True:
         now = time.monotonic()
-        if now >= until or stall.wants_beat(now):
+        if now >= until or stall.wants_heartbeat(now):
             return
         await asyncio.sleep(min(until - now, LOOK_SECONDS if stall.is_stalled else LOOK_TURNING_SECONDS))
 
@@ -106,9 +106,9 @@ async def main() -> None:
     """Send heartbeats while the worker's end of standard input is open."""
     parent = os.getppid()
     config = json.loads(sys.stdin.readline())
-    beating = asyncio.create_task(beat_for_ever(config, parent))
+    renewing = asyncio.create_task(renew_for_ever(config, parent))
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    await asyncio.wait({beating, asyncio.ensure_future(ended)}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({renewing, asyncio.ensure_future(ended)}, return_when=asyncio.FIRST_COMPLETED)
     os._exit(0)
 
 

@@ -106,7 +106,7 @@ class Stall:
         self._kept, self._has_more = None, True
         self._marks.stall(is_stalled=False)
 
-    def wants_beat(self, now: float) -> bool:
+    def wants_heartbeat(self, now: float) -> bool:
         """Return whether the next heartbeat is due at once: the engine stops or goes on, or something can be handed back."""
         turns = self._turns(now)
         return turns == self.is_stalled or (not turns and self._has_more and self._may_give_back(now))

@@ -134,12 +134,12 @@ def _hand_down(folder: Path, controllers: frozenset[str]) -> None:
     try:
         (folder / "cgroup.subtree_control").write_text(order)
     except OSError as error:
-        if error.errno != errno.EBUSY or not _stand_aside(folder):
+        if error.errno != errno.EBUSY or not _mark_unroutable_runs(folder):
             raise
         (folder / "cgroup.subtree_control").write_text(order)
 
 
-def _stand_aside(folder: Path) -> bool:
+def _mark_unroutable_runs(folder: Path) -> bool:
     """Move into a group of our own, with all our processes. False: there are others, which we must not move."""
     ours = {os.getpid(), *below(os.getpid())}
     found = set(map(int, _words(folder / "cgroup.procs")))

@@ -19,7 +19,7 @@ from duly.worker.targets import TargetHandler, process
 from duly.worker.targets.cgroup import Group, Groups, Limits
 from duly.worker.targets.output import Output
 from duly.worker.targets.process import Launch
-from duly.worker.targets.program import check_asked, environment_of, outcome_of, patience, stdin_of
+from duly.worker.targets.program import check_requested, environment_of, outcome_of, patience, stdin_of
 from duly.worker.targets.sandbox import Ceiling, Sandbox
 
 CPU_SECONDS_MAX = 10_000_000
@@ -95,10 +95,12 @@ class Commands:
             raise Refused(
                 f"{program} asks for the network, which commands have not here; see the setting command_network"
             )
-        check_asked(target.memory_bytes, "bytes of memory", ceiling.memory_bytes, "the setting command_memory allows")
-        check_asked(target.file_bytes, "bytes of files", ceiling.memory_bytes, "the setting command_memory allows")
-        check_asked(target.processes, "processes", ceiling.processes, "the setting command_processes allows")
-        check_asked(target.cpu_seconds, "seconds of CPU time", CPU_SECONDS_MAX, "there is no limit above")
+        check_requested(
+            target.memory_bytes, "bytes of memory", ceiling.memory_bytes, "the setting command_memory allows"
+        )
+        check_requested(target.file_bytes, "bytes of files", ceiling.memory_bytes, "the setting command_memory allows")
+        check_requested(target.processes, "processes", ceiling.processes, "the setting command_processes allows")
+        check_requested(target.cpu_seconds, "seconds of CPU time", CPU_SECONDS_MAX, "there is no limit above")
         check_command_environment(target.environment)
         check_allowed_variables(program, target.environment, self._allowed[program])
         environment = environment_of(context, target.environment)

@@ -23,7 +23,7 @@ from duly.worker.targets import TargetHandler, process
 from duly.worker.targets.orphans import OWNER_LABEL, Engine, Owner
 from duly.worker.targets.output import Output
 from duly.worker.targets.process import FILE_FD, Exit, Launch
-from duly.worker.targets.program import check_asked, environment_of, outcome_of, patience, stdin_of
+from duly.worker.targets.program import check_requested, environment_of, outcome_of, patience, stdin_of
 from duly.worker.targets.sandbox import Ceiling
 
 ENGINES = ("podman", "docker", "nerdctl")
@@ -127,12 +127,12 @@ class Containers:
             raise Refused(
                 f"{target.image} asks for the network, which it has not here; see the setting command_network"
             )
-        check_asked(
+        check_requested(
             target.memory_bytes, "bytes of memory", self._ceiling.memory_bytes, "the setting command_memory allows"
         )
-        check_asked(target.processes, "processes", self._ceiling.processes, "the setting command_processes allows")
+        check_requested(target.processes, "processes", self._ceiling.processes, "the setting command_processes allows")
         check_container_environment(target.environment)
-        check_asked(target.cpus, "CPUs", os.cpu_count() or 1, "this machine has")
+        check_requested(target.cpus, "CPUs", os.cpu_count() or 1, "this machine has")
 
 
 def _engine_failed(ended: Exit, target: Container) -> bool:

@@ -109,8 +109,8 @@ class Orphans:
     async def step(self) -> list[str]:
         """Remove orphaned containers, and return their names."""
         # Read before the engine is asked: a container that is started meanwhile must not look orphaned.
-        minded = set(self._under_way())
-        orphans = [name for name, owner in await self._labelled() if self._is_orphan(name, owner, minded)]
+        watched = set(self._under_way())
+        orphans = [name for name, owner in await self._labelled() if self._is_orphan(name, owner, watched)]
         for name in orphans:
             status, said = await self._ask("rm", "--force", name)
             self._log.warning("container_removed", container=name, status=status, said=said)
@@ -124,9 +124,9 @@ class Orphans:
                 self._log.warning("containers_not_read", error=str(error))
             await database.clock.sleep(LOOK_SECONDS)
 
-    def _is_orphan(self, name: str, owner: Owner, minded: Collection[str]) -> bool:
+    def _is_orphan(self, name: str, owner: Owner, watched: Collection[str]) -> bool:
         if owner == self._owner:
-            return name not in minded and name not in self._under_way()
+            return name not in watched and name not in self._under_way()
         return owner.is_gone(self._owner, started_of)
 
     async def _labelled(self) -> list[tuple[str, Owner]]:

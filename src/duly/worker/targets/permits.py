@@ -40,7 +40,7 @@ class Permits:
         self._log = log
         self._clock = clock or SystemClock()
         self._shares: dict[tuple[int, str], Share] = {}
-        self._turns: dict[Share, asyncio.TimerHandle] = {}
+        self._reservations: dict[Share, asyncio.TimerHandle] = {}
         self._handlers_loop: asyncio.AbstractEventLoop | None = None
         self._engine_loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
@@ -80,8 +80,8 @@ class Permits:
     def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
         """Return the slot, and report the health of the destination; `retry_after` is in seconds, if it asked for it."""
         share, now = self._share(tenant, origin), self._clock.monotonic()
-        asked = 0.0 if retry_after is None else min(max(0.0, retry_after), ASKED_SECONDS_MAX)
-        is_urgent = share.give_back(verdict, asked, now)
+        requested = 0.0 if retry_after is None else min(max(0.0, retry_after), ASKED_SECONDS_MAX)
+        is_urgent = share.give_back(verdict, requested, now)
         self._serve(share)
         if is_urgent:
             self._hurry()
@@ -109,11 +109,11 @@ class Permits:
         """Admit whoever can be, and look again when the next reservation is due."""
         now = self._clock.monotonic()
         share.serve(now)
-        if (timer := self._turns.pop(share, None)) is not None:
+        if (timer := self._reservations.pop(share, None)) is not None:
             timer.cancel()
-        if (seconds := share.seconds_to_turn(now)) is not None:
+        if (seconds := share.seconds_to_reservation(now)) is not None:
             loop = asyncio.get_running_loop()
-            self._turns[share] = loop.call_later(max(seconds, TURN_SECONDS_LEAST), self._serve, share)
+            self._reservations[share] = loop.call_later(max(seconds, TURN_SECONDS_LEAST), self._serve, share)
 
     @staticmethod
     def _was_let_in(waiter: asyncio.Future[bool]) -> bool:
@@ -189,12 +189,12 @@ class Permits:
 
     async def step(self, database: Database, worker_id: UUID) -> float:
         """Report once. Returns in how many seconds to report again, if nothing is urgent before."""
-        told = await self._on_handlers_loop(self._gather)
-        if not told:
+        reported = await self._on_handlers_loop(self._gather)
+        if not reported:
             return IDLE_SECONDS
         self._number += 1
         asked_at = self._clock.monotonic()
-        answers = await report(database, worker_id, self._number, told, self._rng)
+        answers = await report(database, worker_id, self._number, reported, self._rng)
         heard_at, database_now = self._clock.monotonic(), database.clock.now()
         said = [(one, heard_at - min(max(0.0, _age(one, database_now)), heard_at - asked_at)) for one in answers]
         is_urgent = await self._on_handlers_loop(lambda: self._hear(said))

@@ -48,8 +48,8 @@ def patience(context: RunContext, timeout: float | None, grace_seconds: float) -
     deadline = loop.time() + timeout if timeout is not None else float("inf")
 
     def seconds() -> float:
-        asked = context.cancelled or loop.time() >= deadline - 0.05
-        return grace_seconds if asked else min(HURRIED_SECONDS, grace_seconds)
+        requested = context.cancelled or loop.time() >= deadline - 0.05
+        return grace_seconds if requested else min(HURRIED_SECONDS, grace_seconds)
 
     return seconds
 
@@ -66,14 +66,14 @@ def outcome_of(ended: Exit, target: Command | Container, output: Output) -> Outc
     return Failed(reason, retryable=ended.signal is not None, detail=detail, exit=ended.status)
 
 
-def check_asked(asked: float | None, what: str, most: float, says: str) -> None:
+def check_requested(requested: float | None, what: str, most: float, says: str) -> None:
     """Check a job's limits. Raises Refused when one is nothing, or more than the ceiling."""
-    if asked is None:
+    if requested is None:
         return
-    if not asked > 0:  # zero or less would mean no limit
-        raise Refused(f"the job asks for {asked} {what}; ask for more than 0, or leave it out")
-    if asked > most:
-        raise Refused(f"the job asks for {asked} {what}; {says} {most}")
+    if not requested > 0:  # zero or less would mean no limit
+        raise Refused(f"the job asks for {requested} {what}; ask for more than 0, or leave it out")
+    if requested > most:
+        raise Refused(f"the job asks for {requested} {what}; {says} {most}")
 
 
 def _reason(ended: Exit, output: Output) -> str:
@@ -83,7 +83,7 @@ def _reason(ended: Exit, output: Output) -> str:
 
 
 def _detail(ended: Exit, output: Output) -> str:
-    told: dict[str, object] = {"exit_status": ended.status, "signal": ended.signal, "stderr": output.complaint}
+    reported: dict[str, object] = {"exit_status": ended.status, "signal": ended.signal, "stderr": output.complaint}
     if ended.used is not None:
-        told["used"] = ended.used
-    return msgspec.json.encode(told).decode()
+        reported["used"] = ended.used
+    return msgspec.json.encode(reported).decode()

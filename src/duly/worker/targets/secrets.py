@@ -64,7 +64,7 @@ class Secrets:
             return known.keys
         if now - known.failed_at >= AGAIN_SECONDS:
             try:
-                return await self._asked(tenant, origin)
+                return await self._requested(tenant, origin)
             except (TimeoutError, Unavailable, CannotOpen) as error:
                 self._note_failure(known, tenant, origin, error)
         if self._clock.monotonic() - known.read_at < STALE_SECONDS:
@@ -96,7 +96,7 @@ class Secrets:
             known = self._known[tenant, origin] = _Known()
         return known
 
-    async def _asked(self, tenant: int, origin: str) -> list[bytes]:
+    async def _requested(self, tenant: int, origin: str) -> list[bytes]:
         asking = self._asking.get((tenant, origin))
         if asking is None:  # however many want it, it is read once
             asking = self._asking[tenant, origin] = asyncio.create_task(self._ask(tenant, origin))

@@ -13,7 +13,7 @@ from uuid import UUID
 from duly.domain.targets.circuit import FAILURES_IN_A_ROW, TICK_SECONDS, State, Verdict
 from duly.domain.targets.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE_DEFAULT
 from duly.store.tables.destinations import Allowed, Told
-from duly.worker.targets.turns import Turns
+from duly.worker.targets.reservations import Reservations
 
 BELIEVED_SECONDS = 2.0  # how long a refusal holds before the next report: somebody may close the circuit by hand
 LINGER_SECONDS = 2.0  # how long unused slots are kept
@@ -32,12 +32,12 @@ class Share:
         self.tenant = tenant
         self.origin = origin
         self.fresh_id = fresh_id
-        self.places = 0
+        self.slots = 0
         self.in_flight = 0
         self.is_known = False
         self.waiters: deque[asyncio.Future[bool]] = deque()
         self._rate: float | None = None  # a second, of all workers together
-        self._turns = Turns()
+        self._reservations = Reservations()
         self._spent = 0
         self._shut_until = float("-inf")
         self._is_doubted = False
@@ -45,19 +45,19 @@ class Share:
         self._is_contended = False
         self._is_cramped = False  # there were too few slots since the last report
         self._healthy = self._failing = self._streak = self._seen_streak = 0
-        self._asked_seconds = 0.0
+        self._requested_seconds = 0.0
         self._peak = 0
         self._answered = 0  # since the last measurement
         self._measured_at = float("-inf")
         self._pace = 0.0  # responses a second
         self._used_at = float("-inf")
-        self._told = (0, 0, 0)  # the last report: under way, waiting, kept
+        self._reported = (0, 0, 0)  # the last report: under way, waiting, kept
         self._is_unanswered = False  # whether its arrival is unknown
         self._retry_share = RETRY_SHARE_DEFAULT
         self._retry_free = RETRIES_FREE_PER_SECOND  # our part of the free retries, a second
         self._retry_credit = SAVED_SECONDS * RETRIES_FREE_PER_SECOND
         self._retry_credit_at = float("-inf")
-        self._retries = self._turned_away = 0
+        self._retries = self._rejected = 0
 
     def is_shut(self, now: float) -> bool:
         """Return whether nothing is sent now, nor soon."""
@@ -79,7 +79,7 @@ class Share:
             return True
         self._save_up(now)
         if self._retry_credit < 1 - _ROUNDING:
-            self._turned_away += 1
+            self._rejected += 1
             return False
         self._retry_credit -= 1
         self._retries += 1
@@ -113,21 +113,21 @@ class Share:
     @property
     def has_news(self) -> bool:
         """Return whether there is something to report: an observation, or use, or the store may think that it is in use."""
-        in_use = self.in_flight or self.places or self.waiters or self._healthy or self._failing or self._turned_away
-        return bool(in_use) or self._told != (0, 0, 0) or self._is_unanswered
+        in_use = self.in_flight or self.slots or self.waiters or self._healthy or self._failing or self._rejected
+        return bool(in_use) or self._reported != (0, 0, 0) or self._is_unanswered
 
     @property
     def is_unheard(self) -> bool:
         """Return whether the store does not know yet that somebody waits here."""
-        return not self.is_known or not self._told[1]
+        return not self.is_known or not self._reported[1]
 
     def take(self, now: float) -> bool:
         """Take a slot, and a reservation if there is a rate limit. False: there is none."""
         if not self._has_place(now):
-            self._is_cramped = self._is_cramped or self.in_flight >= self.places > 0
+            self._is_cramped = self._is_cramped or self.in_flight >= self.slots > 0
             return False
         if self._rate is not None:
-            if not self._turns.take(now):
+            if not self._reservations.take(now):
                 return False
             self._spent += 1
         self.in_flight += 1
@@ -135,18 +135,18 @@ class Share:
         self._used_at = now
         return True
 
-    def seconds_to_turn(self, now: float) -> float | None:
+    def seconds_to_reservation(self, now: float) -> float | None:
         """Return how long it is until the first waiter's reservation, if it waits for one that is known."""
         if not self.waiters or self._rate is None or not self._has_place(now):
             return None
-        return self._turns.seconds_to_next(now)
+        return self._reservations.seconds_to_next(now)
 
-    def give_back(self, verdict: Verdict, asked_seconds: float, now: float) -> bool:
+    def give_back(self, verdict: Verdict, requested_seconds: float, now: float) -> bool:
         """Return a slot, with the observation. True: report at once."""
         self.in_flight -= 1
         self._used_at = now
         if verdict is Verdict.FAILING:
-            self._fail(asked_seconds)
+            self._fail(requested_seconds)
         elif verdict is Verdict.HEALTHY:
             self._healthy += 1
             self._streak = self._seen_streak = 0
@@ -154,19 +154,19 @@ class Share:
 
     def _give_up(self) -> bool:
         """Give up slots that others wait for, once nothing is under way or waits here. True: there were some."""
-        if not self._is_contended or self.in_flight or self.waiters or not self.places:
+        if not self._is_contended or self.in_flight or self.waiters or not self.slots:
             return False
-        self.places = 0
+        self.slots = 0
         return True
 
-    def _fail(self, asked_seconds: float) -> None:
+    def _fail(self, requested_seconds: float) -> None:
         self._failing += 1
         self._streak += 1
         self._seen_streak += 1
-        self._asked_seconds = max(self._asked_seconds, asked_seconds)
+        self._requested_seconds = max(self._requested_seconds, requested_seconds)
         # So many failures in a row open the circuit, and one failed probe does: nothing more is sent before the next
         # report is answered.
-        if self._is_tried or self._seen_streak >= FAILURES_IN_A_ROW or asked_seconds > 0:
+        if self._is_tried or self._seen_streak >= FAILURES_IN_A_ROW or requested_seconds > 0:
             self._is_doubted = True
 
     def serve(self, now: float) -> None:
@@ -179,7 +179,7 @@ class Share:
             else:
                 return
 
-    def turn_away(self, beyond: int) -> None:
+    def reject(self, beyond: int) -> None:
         """Refuse the waiters behind the first so many."""
         while len(self.waiters) > beyond:
             waiter = self.waiters.pop()
@@ -188,72 +188,72 @@ class Share:
 
     def tell(self, now: float) -> Told:
         """Return the observations since the last report, and what is kept until the answer."""
-        waiting, turns = len(self.waiters), self._turns.held(now)
-        self._told = (self.in_flight, waiting, max(self.places, self.in_flight))
+        waiting, reservations = len(self.waiters), self._reservations.held(now)
+        self._reported = (self.in_flight, waiting, max(self.slots, self.in_flight))
         self._is_unanswered = True
-        told = Told(
+        reported = Told(
             fresh_id=self.fresh_id,
             tenant=self.tenant,
             origin=self.origin,
             healthy=self._healthy,
             failing=self._failing,
             streak=self._streak,
-            asked_seconds=self._asked_seconds,
+            requested_seconds=self._requested_seconds,
             in_flight=self.in_flight,
             waiting=waiting,
             wanted=self._wanted(waiting, now),
-            holds=self._told[2],
-            tokens=max(0, waiting - turns),
-            spare=max(0, self._spent - max(0, turns - waiting)),
+            holds=self._reported[2],
+            tokens=max(0, waiting - reservations),
+            spare=max(0, self._spent - max(0, reservations - waiting)),
             retries=max(0, self._retries),
-            turned_away=self._turned_away,
+            rejected=self._rejected,
         )
         self._measure(now)
         self._healthy = self._failing = self._streak = 0
-        self._asked_seconds = 0.0
-        self._spent = self._retries = self._turned_away = 0
+        self._requested_seconds = 0.0
+        self._spent = self._retries = self._rejected = 0
         self._is_cramped = False
-        return told
+        return reported
 
     def hear(self, allowed: Allowed, now: float, said_at: float) -> bool:
         """Take the answer to a report, and reservations as of the moment at which it was given. True: report again at once."""
         health = allowed.health
         self.is_known = True
         self._is_unanswered = False
-        self.places = allowed.places
+        self.slots = allowed.slots
         self._is_contended = allowed.is_contended
         self._retry_share, self._retry_free = allowed.retry_share, RETRIES_FREE_PER_SECOND / allowed.workers
         self._is_tried = health.state is State.HALF_OPEN
         self._rate = allowed.rate
         if allowed.rate is not None and allowed.tokens is not None:
-            self._turns.add(said_at + allowed.first_seconds, 1 / allowed.rate, allowed.tokens)
+            self._reservations.add(said_at + allowed.first_seconds, 1 / allowed.rate, allowed.tokens)
         if self._is_doubted:  # whatever the answer, it does not include our last observations
             self._is_doubted, self._seen_streak = False, 0
-        wait = max(health.wait_seconds, health.asked_seconds)
-        if wait == 0 and health.state is State.HALF_OPEN and not allowed.places and not allowed.has_turned:
+        wait = max(health.wait_seconds, health.requested_seconds)
+        if wait == 0 and health.state is State.HALF_OPEN and not allowed.slots and not allowed.has_turned:
             wait = TICK_SECONDS  # another worker sends the probe
         self._shut_until = now + min(wait, BELIEVED_SECONDS) if wait else float("-inf")
         self.serve(now)
-        self.turn_away(0 if wait else self._waiting_max)
-        is_to_confirm = allowed.is_contended and max(self.places, self.in_flight) < self._told[2]
+        self.reject(0 if wait else self._waiting_max)
+        is_to_confirm = allowed.is_contended and max(self.slots, self.in_flight) < self._reported[2]
         return is_to_confirm or (allowed.has_turned and bool(self.waiters))
 
     def start_over(self) -> None:
         """Forget the share of a life that is over."""
-        self.places = 0
+        self.slots = 0
         self.is_known = False
-        self._turns = Turns()
+        self._reservations = Reservations()
         self._shut_until = float("-inf")
-        self._told = (0, 0, 0)
+        self._reported = (0, 0, 0)
         self._is_unanswered = False
 
     def _has_place(self, now: float) -> bool:
         is_barred = not self.is_known or self._is_doubted or self.is_shut(now)
-        return not is_barred and self.in_flight < self.places
+        return not is_barred and self.in_flight < self.slots
 
     @property
     def _waiting_max(self) -> int:
-        return max(WAITING_LEAST, self.places, int(_AHEAD_SECONDS * max(self._pace, self._rate or 0.0)))
+        return max(WAITING_LEAST, self.slots, int(_AHEAD_SECONDS * max(self._pace, self._rate or 0.0)))
 
     def _measure(self, now: float) -> None:
         self._answered += self._healthy + self._failing

@@ -21,7 +21,7 @@ from duly.domain.errors import DulyError, InvalidOption, Refused
 from duly.domain.runs.callback_token import HEADER, CallbackTokens
 from duly.domain.runs.lifecycle import is_retry
 from duly.domain.runs.options import RunPolicy
-from duly.domain.runs.outcome import Awaited, Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
+from duly.domain.runs.outcome import Awaited, Deferral, Failed, Outcome, Succeeded, TimedOut, WaitForDestination
 from duly.domain.runs.payload import RESULT_BYTES_MAX
 from duly.domain.runs.retry_rules import kinds_of
 from duly.domain.runs.run import Run
@@ -202,7 +202,7 @@ class Sender:
     async def _within_permit(self, context: RunContext, call: _Call) -> Outcome | Deferral:
         tenant, origin = call.run.tenant, call.url.origin
         if not await self._permits.enter(tenant, origin, is_retry=is_retry(call.run)):
-            return Parked(origin)
+            return WaitForDestination(origin)
         # The timeout counts from here: a receiver is not blamed for our waiting.
         call = msgspec.structs.replace(call, began=self._clock.monotonic())
         verdict, wait, is_probe = Verdict.IGNORED, None, self._permits.is_trying(tenant, origin)
@@ -248,7 +248,7 @@ class Sender:
         self._log(context, call, "webhook put off: its signing secret cannot be read now")
         # A parked run goes on at the next tick: holding the slot for a moment keeps it from looping.
         await self._clock.sleep(min(_UNSIGNED_SECONDS, max(0.0, self._left(call) / 2)))
-        return _End(Parked(call.url.origin), Verdict.IGNORED)
+        return _End(WaitForDestination(call.url.origin), Verdict.IGNORED)
 
     def _taken(self, call: _Call, answer: Answer, extra: Mapping[str, str]) -> _End:
         status = answer.status
@@ -339,8 +339,8 @@ def _as_probe(outcome: Outcome | Deferral) -> Outcome | Deferral:
 
 
 def _repeats_token(answer: Answer, extra: Mapping[str, str]) -> bool:
-    sent, told = extra.get(HEADER), answer.headers.get(HEADER)
-    return bool(sent and told) and hmac.compare_digest(str(sent).encode(), str(told).encode())
+    sent, reported = extra.get(HEADER), answer.headers.get(HEADER)
+    return bool(sent and reported) and hmac.compare_digest(str(sent).encode(), str(reported).encode())
 
 
 def _succeeded(answer: Answer) -> Succeeded:

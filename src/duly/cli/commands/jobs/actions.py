@@ -34,7 +34,7 @@ from duly.wire.jobs.verbs import JobStatus
 _TRIGGERED = {
     "ready": "ready",
     "blocked": "waits for the run that is active, as its overlap policy says",
-    "skipped_overlap": "skipped, because a run of this job is active; --beside runs it all the same",
+    "skipped_overlap": "skipped, because a run of this job is active; --allow-overlap runs it all the same",
     "replayed": "asked for before under this key; nothing new was made",
 }
 
@@ -114,13 +114,13 @@ async def delete(client: AsyncClient, job: str, purge: bool, as_json: bool) -> i
 @click.command("trigger")
 @click.argument("job", metavar="JOB")
 @click.option("--payload", metavar="JSON", help="Arguments for this run, as one JSON object.")
-@click.option("--beside", is_flag=True, help="Run it even if a run of the job is active.")
+@click.option("--allow-overlap", is_flag=True, help="Run it even if a run of the job is active.")
 @click.option("--key", help="Idempotency key: repeated requests run it once.")
 @click.option("--wait", is_flag=True, help="Show its log and result; the exit code is that of its outcome.")
 @json_option
 @with_settings("app", "url")
 def trigger_job(
-    settings: Settings, job: str, payload: str | None, beside: bool, key: str | None, wait: bool, as_json: bool
+    settings: Settings, job: str, payload: str | None, allow_overlap: bool, key: str | None, wait: bool, as_json: bool
 ) -> int:
     """Run JOB now, given by its id or its name; its schedule is not moved.
 
@@ -134,14 +134,14 @@ def trigger_job(
     async def run(client: AsyncClient) -> int:
         job_id = await job_id_of(client, job)
         given = None if arguments is None else _checked(arguments, await client.jobs.get(job_id), app)
-        made = await client.jobs.trigger(job_id, payload=given, beside=beside, key=chosen)
+        created = await client.jobs.trigger(job_id, payload=given, allow_overlap=allow_overlap, key=chosen)
         if as_json:
-            print_json({"job_id": job_id, "run_id": made.run_id, "state": made.state})
+            print_json({"job_id": job_id, "run_id": created.run_id, "state": created.state})
         else:
-            say(f"run {made.run_id}: {_TRIGGERED[made.state]}", err=wait)
-        if made.state == "skipped_overlap":
+            say(f"run {created.run_id}: {_TRIGGERED[created.state]}", err=wait)
+        if created.state == "skipped_overlap":
             return REFUSED
-        return await wait_and_tell(client, made.run_id) if wait else 0
+        return await wait_and_tell(client, created.run_id) if wait else 0
 
     return ask(settings, run)
 

@@ -19,7 +19,7 @@ from duly.cli.render.say import confirm
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.counting import some
 from duly.domain.jobs.job import check_moment
-from duly.wire.jobs.verbs import BackfillAsked, BackfillStatus
+from duly.wire.jobs.verbs import BackfillCreated, BackfillStatus
 
 _UNCONFIRMED_MAX = 10_000
 
@@ -28,7 +28,7 @@ COLUMNS: Columns = {
     "job": "job_id",
     "why": lambda one: "missed" if one.origin == "schedule" else "asked for",
     "state": "state",
-    "made": lambda one: f"{one.made} of {one.total}",
+    "created": lambda one: f"{one.created} of {one.total}",
     "from": "from_at",
     "to": "to_at",
     "rate": lambda one: f"{one.rate:g}/s",
@@ -69,12 +69,12 @@ async def backfill_job(
     stretch = _moment(start, "from"), _moment(end, "to")
     job_id = await job_id_of(client, job)
     make = partial(client.jobs.backfill, job_id, *stretch, rate=rate, overlap=overlap, confirm=True)
-    asked = await make(dry_run=True)
-    if not dry_run and asked.count:
-        _confirm(asked.count, yes or asked.is_partial)  # More than can be asked for are refused.
-        asked = await make(dry_run=False)
-    document = {name: getattr(asked, name) for name in ("backfill_id", "count", "first", "is_partial")}
-    answer(as_json, document, *_lines(asked, job, rate, dry_run=dry_run))
+    requested = await make(dry_run=True)
+    if not dry_run and requested.count:
+        _confirm(requested.count, yes or requested.is_partial)  # More than can be asked for are refused.
+        requested = await make(dry_run=False)
+    document = {name: getattr(requested, name) for name in ("backfill_id", "count", "first", "is_partial")}
+    answer(as_json, document, *_lines(requested, job, rate, dry_run=dry_run))
 
 
 @click.command("backfills")
@@ -91,9 +91,9 @@ async def list_backfills(client: AsyncClient, job: str | None, limit: int) -> li
 @with_client()
 async def cancel(client: AsyncClient, backfill_id: UUID, as_json: bool) -> None:
     """Stop BACKFILL, and remove its runs that have not started."""
-    taken = (await client.backfills.cancel(backfill_id)).taken_back
+    taken = (await client.backfills.cancel(backfill_id)).recalled
     words = f"backfill {backfill_id}: cancelled, and {some(taken, 'run')} taken back that had not started"
-    answer(as_json, {"backfill_id": backfill_id, "taken_back": taken}, words)
+    answer(as_json, {"backfill_id": backfill_id, "recalled": taken}, words)
 
 
 def _confirm(count: int, yes: bool) -> None:
@@ -101,17 +101,17 @@ def _confirm(count: int, yes: bool) -> None:
         confirm(f"The range has {count:,} occurrences. Create all of them?")
 
 
-def _lines(asked: BackfillAsked, job: str, rate: float, *, dry_run: bool) -> list[str]:
-    first = f", from {moment(asked.first[0])}" if asked.first else ""
-    if asked.backfill_id is not None:
+def _lines(requested: BackfillCreated, job: str, rate: float, *, dry_run: bool) -> list[str]:
+    first = f", from {moment(requested.first[0])}" if requested.first else ""
+    if requested.backfill_id is not None:
         return [
-            f"backfill {asked.backfill_id}: {some(asked.count, 'occurrence')}{first}, {rate:g} a second",
+            f"backfill {requested.backfill_id}: {some(requested.count, 'occurrence')}{first}, {rate:g} a second",
             f"how far it has come: duly jobs backfills {quote(job)}",
-            f"to stop it: duly jobs cancel-backfill {asked.backfill_id}",
+            f"to stop it: duly jobs cancel-backfill {requested.backfill_id}",
         ]
-    shown = [f"      {moment(one)}" for one in asked.first] if dry_run else []
-    least = "at least " if asked.is_partial else ""
-    return [f"{least}{some(asked.count, 'occurrence')}{first}; nothing was made", *shown]
+    shown = [f"      {moment(one)}" for one in requested.first] if dry_run else []
+    least = "at least " if requested.is_partial else ""
+    return [f"{least}{some(requested.count, 'occurrence')}{first}; nothing was made", *shown]
 
 
 def _moment(text: str, what: str) -> datetime:

@@ -174,7 +174,7 @@ def _print_job(found: Job, last: Sequence[RunSummary]) -> None:
 
 def _print_callbacks(found: Job) -> None:
     """Print the completion callbacks."""
-    for word, callback in (("on_done", found.on_done), ("on_dead", found.on_dead)):
+    for word, callback in (("on_end", found.on_end), ("on_failure", found.on_failure)):
         if callback is not None:
             say(f"{word}  {callback.url or f'job {callback.job}'}")
 

@@ -17,7 +17,7 @@ from duly.wire.jobs.versions import MovedFire
 
 COLUMNS = {
     "version": lambda row: row["version"],
-    "made": lambda row: row["made_at"],
+    "created": lambda row: row["created_at"],
     "by": lambda row: " ".join(part for part in (row["owner"], row["source"]) if part),
     "request": lambda row: row["request_id"],
     "handler": lambda row: row["handler"],

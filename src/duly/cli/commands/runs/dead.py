@@ -21,7 +21,7 @@ from duly.client.asynchronous.client import AsyncClient
 from duly.domain.jobs.filter import DEAD
 from duly.wire.jobs.bulk import ManyDone
 from duly.wire.pages import PAGE_SIZE_MAX
-from duly.wire.runs import BULK_LIMIT_DEFAULT, BulkAnswer
+from duly.wire.runs import BULK_LIMIT_DEFAULT, BulkResponse
 
 COLUMNS = {
     "id": "run_id",
@@ -122,7 +122,7 @@ async def _move(
     word: str,
     done: str,
     one: Callable[[UUID], Awaitable[object]],
-    matching: Callable[..., Awaitable[BulkAnswer]],
+    matching: Callable[..., Awaitable[BulkResponse]],
     run_ids: tuple[UUID, ...],
     many: Many | None,
     queue: str | None,

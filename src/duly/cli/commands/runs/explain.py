@@ -32,9 +32,9 @@ async def explain(client: AsyncClient, what: str, as_json: bool) -> None:
         print_json(found)
         return
     _say(found.kind, found.id, found.state, [reason.text for reason in found.reasons])
-    if found.holding is not None:
-        say(f"frees it: {found.holding.frees}")
-        when = found.holding.probable_start_at
+    if found.blocker is not None:
+        say(f"frees it: {found.blocker.resolved_by}")
+        when = found.blocker.probable_start_at
         say(f"starts, probably: {'unknown' if when is None else moment(when)}")
 
 

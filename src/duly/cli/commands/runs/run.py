@@ -47,14 +47,14 @@ def run(settings: Settings, wait: bool, output: str, **typed: Any) -> int:
     return ask(settings, submit)
 
 
-async def _document(client: AsyncClient, made: dict[str, Any], wait: bool) -> int:
+async def _document(client: AsyncClient, created: dict[str, Any], wait: bool) -> int:
     """Print one JSON object: the accepted run and, after waiting, its outcome. Returns the exit code."""
     if not wait:
-        print_json(made)
+        print_json(created)
         return 0
-    found = await _waited_for(client, made["run_id"])
+    found = await _waited_for(client, created["run_id"])
     result = found.attempts[-1].result
-    print_json({**made, "state": found.state, "reason": found.reason, "attempts": found.attempt, "result": result})
+    print_json({**created, "state": found.state, "reason": found.reason, "attempts": found.attempt, "result": result})
     return 0 if found.state == "succeeded" else REFUSED
 
 
@@ -82,9 +82,9 @@ async def _waited_for(client: AsyncClient, run_id: UUID) -> Run:
 def ending(found: Run) -> str:
     """Describe how a run ended."""
     last = found.attempts[-1]
-    took = f" in {duration(last.finished_at - last.started_at)}" if last.started_at else ""
+    elapsed = f" in {duration(last.finished_at - last.started_at)}" if last.started_at else ""
     tries = f" after {found.attempt} attempts" if found.attempt > 1 else ""
     words = reason(found.reason, last.detail)
     why = f": {words}" if words else ""
     remedy = f"; look at it with `duly runs show {found.run_id}`" if found.state == "dead" else ""
-    return f"{found.state}{took}{tries}{why}{remedy}"
+    return f"{found.state}{elapsed}{tries}{why}{remedy}"

@@ -64,7 +64,7 @@ ATTEMPT_COLUMNS: Columns = {
     "outcome": "outcome",
     "became": "became",
     "started": "started_at",
-    "took": lambda one: one.finished_at - one.started_at if one.started_at else None,
+    "elapsed": lambda one: one.finished_at - one.started_at if one.started_at else None,
     "late": lambda one: one.started_at - one.due_at if one.started_at and one.due_at else None,
     "fence": "fence",
     "reason": lambda one: reason(one.reason, one.detail),
@@ -194,9 +194,9 @@ async def again(
     """
     arguments = None if payload is None else read_payload((), payload, "--payload")
     due = read_moment(at, "--at")
-    made = await client.runs.run_again(run_id, payload=arguments, queue=queue, priority=priority, at=due, key=key)
-    document = {"run_id": made.run_id, "job_id": made.run_id, "again_of": run_id}
-    answer(as_json, document, f"run {made.run_id}: made from run {run_id}")
+    created = await client.runs.rerun(run_id, payload=arguments, queue=queue, priority=priority, at=due, key=key)
+    document = {"run_id": created.run_id, "job_id": created.run_id, "rerun_of": run_id}
+    answer(as_json, document, f"run {created.run_id}: made from run {run_id}")
 
 
 async def _follow_progress(client: AsyncClient, run_id: UUID) -> None:
@@ -259,8 +259,8 @@ def _print_found(found: Run) -> None:
         say(f"it stands for {some(found.missed, 'occurrence')} that came too late, itself included")
     if metadata := _metadata_line(found):
         say(metadata)
-    if made := _made_line(found):
-        say(made)
+    if created := _made_line(found):
+        say(created)
     if found.payload is not None:
         say(f"payload {json_text(found.payload)}")
     elif not found.payload_kept:
@@ -279,8 +279,8 @@ def _what_runs(found: Run) -> str:
     return found.handler if found.target is None else described(msgspec.structs.asdict(found.target))
 
 
-def _progress(told: Progress) -> str:
-    return progress_text(msgspec.structs.asdict(told))
+def _progress(reported: Progress) -> str:
+    return progress_text(msgspec.structs.asdict(reported))
 
 
 def _made_line(found: Run) -> str:
@@ -307,7 +307,7 @@ def _metadata_line(found: Run) -> str:
         "request": found.request_id,
         "trace": found.traceparent,
         "parent": found.parent,
-        "after": ", ".join(f"{one.job} ({one.on})" for one in found.after),
+        "depends_on": ", ".join(f"{one.job} ({one.on})" for one in found.depends_on),
         "workflow": found.workflow_id,
         "node": found.node,
     }

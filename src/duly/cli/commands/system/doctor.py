@@ -44,8 +44,8 @@ def doctor(settings: Settings, as_json: bool) -> int:
 async def _findings(settings: Settings) -> list[Finding]:
     if is_remote(settings):
         async with connected(settings) as client:
-            told = (await client.system()).findings
-            return [Finding(one.code, one.severity, one.says, one.remedy) for one in told]
+            reported = (await client.system()).findings
+            return [Finding(one.code, one.severity, one.message, one.remedy) for one in reported]
     async with (
         opened(settings) as database,
         Sessions(database, size_max=1) as sessions,
@@ -63,14 +63,14 @@ def _of_commands(settings: Settings) -> list[Finding]:
     if not settings.commands or ground.missing is None:
         return []
     remedy = "give the worker a control group of its own, or let commands that need it be containers"
-    says = f"limits of commands: {limits_in_words(ground)}; {ground.missing}"
-    return [Finding("commands_not_grouped", "notice", says, remedy)]
+    message = f"limits of commands: {limits_in_words(ground)}; {ground.missing}"
+    return [Finding("commands_not_grouped", "notice", message, remedy)]
 
 
 def _tell(found: Sequence[Finding]) -> None:
     for one in found:
         severity = click.style(f"{one.severity:8}", _COLOURS[one.severity])
-        click.echo(f"{severity} {one.code}: {visible(one.says)}")
+        click.echo(f"{severity} {one.code}: {visible(one.message)}")
         say(f"{'':8} {one.remedy}")
     if not found:
         say("nothing is wrong")

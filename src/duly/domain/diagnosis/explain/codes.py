@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 # Reasons that hold a run or job back.
-HoldingCode = Literal[
+BlockerCode = Literal[
     "not_due",
     "paused",
-    "blocked_parent",
-    "gate_concurrency",
-    "gate_rate",
-    "gate_fifo",
-    "breaker_open",
+    "dependency",
+    "concurrency_limit",
+    "rate_limit",
+    "fifo_order",
+    "circuit_open",
     "queue_paused",
     "no_worker_for_queue",
-    "no_worker_has_handler",
+    "unroutable",
     "workers_stalled",
     "queue_backlog",
     "retry_backoff",
@@ -26,14 +26,14 @@ HoldingCode = Literal[
 # Reasons that only inform.
 OtherCode = Literal[
     "due",
-    "held_ahead",
+    "leased_ahead",
     "not_started",
     "workers_busy",
     "running",
     "worker_silent",
     "worker_stalled",
-    "awaits_receiver",
-    "late",
+    "awaiting_callback",
+    "start_delayed",
     "last_error",
     "dead",
     "succeeded",
@@ -56,10 +56,10 @@ OtherCode = Literal[
     "last_run",
     "no_run_yet",
 ]
-Code = Literal[HoldingCode, OtherCode]
+Code = Literal[BlockerCode, OtherCode]
 
-HOLDING: frozenset[str] = frozenset(get_args(HoldingCode))
-CODES: frozenset[str] = HOLDING | frozenset(get_args(OtherCode))
+BLOCKERS: frozenset[str] = frozenset(get_args(BlockerCode))
+CODES: frozenset[str] = BLOCKERS | frozenset(get_args(OtherCode))
 
 
 def code_of(text: str, otherwise: OtherCode) -> Code:

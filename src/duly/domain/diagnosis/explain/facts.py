@@ -9,11 +9,11 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.diagnosis.explain.codes import HOLDING, Code
+from duly.domain.diagnosis.explain.codes import BLOCKERS, Code
 from duly.domain.diagnosis.explain.words import moment_text
 from duly.domain.limits.overload import Overload
-from duly.domain.limits.pause import Hold
-from duly.domain.limits.scaling import Pace, slots_for
+from duly.domain.limits.pause import Pause
+from duly.domain.limits.scaling import Throughput, slots_for
 
 POSITION_MAX = 10_000  # Runs ahead are counted up to this.
 
@@ -29,14 +29,14 @@ class Reason(msgspec.Struct, frozen=True):
     code: Code
     text: str
     facts: dict[str, Any] = {}
-    frees: str | None = None
+    resolved_by: str | None = None
     probable_start_at: datetime | None = None
 
 
-def holding_of(reasons: Sequence[Reason]) -> Reason | None:
+def blocker_of(reasons: Sequence[Reason]) -> Reason | None:
     """Return the first reason that holds something back; None when nothing does."""
-    found = next((reason for reason in reasons if reason.code in HOLDING), None)
-    assert found is None or found.frees is not None, found
+    found = next((reason for reason in reasons if reason.code in BLOCKERS), None)
+    assert found is None or found.resolved_by is not None, found
     return found
 
 
@@ -66,14 +66,14 @@ class Serving(msgspec.Struct, frozen=True):
         return slots_for(self.slots, self.pools, handler)
 
 
-class Gate(msgspec.Struct, frozen=True):
+class ConcurrencyKey(msgspec.Struct, frozen=True):
     """A concurrency key at which a run waits: its slots, how many are taken and by whom, and how many runs are ahead.
 
     With strict order, `next_run` is the one that goes first.
     """
 
     name: str
-    places: int
+    slots: int
     active: int
     holders: Sequence[UUID] = ()
     before: int = 0
@@ -89,14 +89,14 @@ class Parents(msgspec.Struct, frozen=True):
     is_paused: bool = False
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Reservation(msgspec.Struct, frozen=True):
     """A rate limit at which a run waits: how many runs of the key are ahead, and from when on it may start."""
 
     key: str
     per_second: float
     burst: int
     before: int = 0
-    turn_at: datetime | None = None
+    reservation_at: datetime | None = None
 
 
 class Awaited(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +104,8 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
 
     origin: str
     state: str
-    tried_at: datetime | None = None
-    places: int = 1
+    probe_at: datetime | None = None
+    slots: int = 1
     in_flight: int = 0
     rate: float | None = None
     ramp_rate: float | None = None
@@ -130,7 +130,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     queue: str
     handler: str
-    holds: Sequence[Hold] = ()  # pauses that cover it, or its runs
+    pauses: Sequence[Pause] = ()  # pauses that cover it, or its runs
     workers: Sequence[Serving] = ()
     schedulers: int = 1
 
@@ -153,11 +153,11 @@ class RunFacts(Facts, frozen=True, kw_only=True):
     last_error: str | None = None
     replays: int = 0
     before: int = 0  # how many runs of its tenant in its queue are ahead, up to POSITION_MAX
-    pace: Pace = Pace()  # recent throughput of its queue
-    gate: Gate | None = None
+    throughput: Throughput = Throughput()  # recent throughput of its queue
+    concurrency: ConcurrencyKey | None = None
     passed: Passed = Passed()
     parents: Parents | None = None
-    turn: Turn | None = None
+    reservation: Reservation | None = None
     destination: Awaited | None = None
 
 

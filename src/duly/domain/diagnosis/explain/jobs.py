@@ -18,7 +18,7 @@ def explain_job(job: JobFacts) -> list[Reason]:
     lives = job.state in ("active", "paused")
     return [
         *standing,
-        *(held(job.holds) if lives else []),
+        *(held(job.pauses) if lives else []),
         *_removed(job),
         *_failing(job),
         *_last_run(job),
@@ -41,7 +41,7 @@ def _active(job: JobFacts) -> list[Reason]:
         "not_due",
         f"it fires next at {at}, in {spoken(left)}" if is_ahead else f"it was due at {at}, {spoken(left)} ago",
         {"next_run_at": job.next_run_at, "seconds": left.total_seconds()},
-        frees="its next occurrence" if is_ahead else "a scheduler's next round",
+        resolved_by="its next occurrence" if is_ahead else "a scheduler's next round",
         probable_start_at=max(job.next_run_at, job.now),
     )
     return [*_shed(job), *(nobody_stages(job.schedulers) if _is_overdue(job) else []), *_excluded(job), fires]
@@ -49,9 +49,9 @@ def _active(job: JobFacts) -> list[Reason]:
 
 def _without_moment(job: JobFacts) -> Reason:
     if job.waits_for_event:
-        return Reason("not_due", "it fires at the next event of its type", frees="an event of its type")
+        return Reason("not_due", "it fires at the next event of its type", resolved_by="an event of its type")
     text = "it fires again after the current run ends"
-    return Reason("not_due", text, frees="the end of the current run")
+    return Reason("not_due", text, resolved_by="the end of the current run")
 
 
 def _shed(job: JobFacts) -> list[Reason]:
@@ -70,8 +70,11 @@ def _shed(job: JobFacts) -> list[Reason]:
         "oldest_age_seconds": overload.age.total_seconds(),
         "age_limit_seconds": overload.age_limit.total_seconds(),
     }
-    frees = f"queue {job.queue} with no run older than {spoken(overload.age_limit / 2)}: start more workers, or choose a more"
-    return [Reason("shed", text, facts, frees=f"{frees} urgent priority")]
+    age = spoken(overload.age_limit / 2)
+    resolved_by = (
+        f"queue {job.queue} with no run older than {age}: start more workers, or choose a more urgent priority"
+    )
+    return [Reason("shed", text, facts, resolved_by=resolved_by)]
 
 
 def _excluded(job: JobFacts) -> list[Reason]:
@@ -80,8 +83,8 @@ def _excluded(job: JobFacts) -> list[Reason]:
     names = ", ".join(job.excluded.calendars)
     text = f"its occurrence at {moment_text(job.excluded.scheduled_at)} is excluded by {names}"
     facts = {"scheduled_at": job.excluded.scheduled_at, "calendars": list(job.excluded.calendars)}
-    frees = f"the next occurrence that {names} permits, or another calendar"
-    return [Reason("calendar", text, facts, frees=frees, probable_start_at=job.next_run_at)]
+    resolved_by = f"the next occurrence that {names} permits, or another calendar"
+    return [Reason("calendar", text, facts, resolved_by=resolved_by, probable_start_at=job.next_run_at)]
 
 
 def _paused(job: JobFacts) -> list[Reason]:
@@ -90,7 +93,7 @@ def _paused(job: JobFacts) -> list[Reason]:
     why = f": {job.pause_reason}" if job.pause_reason else ""
     text = f"it is paused{since}{why}; `{resume}` resumes it"
     facts = {"paused_at": job.paused_at, "reason": job.pause_reason}
-    return [Reason("paused", text, facts, frees=f"`{resume}`")]
+    return [Reason("paused", text, facts, resolved_by=f"`{resume}`")]
 
 
 def _over(job: JobFacts) -> list[Reason]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from duly.domain.diagnosis.explain import waiting
-from duly.domain.diagnosis.explain.blocked import at_gate
+from duly.domain.diagnosis.explain.blocked import at_concurrency_key
 from duly.domain.diagnosis.explain.codes import code_of
 from duly.domain.diagnosis.explain.facts import Passed, Reason, RunFacts
 from duly.domain.diagnosis.explain.waiting import attempt_text
@@ -32,16 +32,16 @@ def explain_run(run: RunFacts) -> list[Reason]:
     """Explain the state of a run, most important first."""
     match run.state:
         case "scheduled":
-            return [*waiting.until_due(run), *waiting.held(run.holds)]
+            return [*waiting.until_due(run), *waiting.held(run.pauses)]
         case "retrying":
             backing_off = waiting.backing_off(run)
-            others = [*waiting.held(run.holds), *waiting.no_worker(run.queue, run.handler, run.workers)]
+            others = [*waiting.held(run.pauses), *waiting.no_worker(run.queue, run.handler, run.workers)]
             return [*(backing_off + others if backing_off else waiting.in_queue(run)), *waiting.last_error(run)]
         case "blocked":
             missing = waiting.no_worker(run.queue, run.handler, run.workers)
-            return [at_gate(run), *waiting.held(run.holds), *missing]
+            return [at_concurrency_key(run), *waiting.held(run.pauses), *missing]
         case "ready" if run.worker is not None:
-            return [*(_stalled(run) or waiting.with_worker(run)), *waiting.held(run.holds)]
+            return [*(_stalled(run) or waiting.with_worker(run)), *waiting.held(run.pauses)]
         case "ready":
             return waiting.in_queue(run)
         case "running":
@@ -55,7 +55,7 @@ def _running(run: RunFacts) -> list[Reason]:
     """Report which worker runs it, since when, and whether that worker is alive."""
     since = run.claimed_at or run.due_at
     if run.deadline_at is not None:
-        return [_awaits_receiver(run, since, run.deadline_at)]
+        return [_awaiting_callback(run, since, run.deadline_at)]
     runs = Reason(
         "running",
         f"{attempt_text(run)} has been running on worker {run.worker} since {moment_text(since)}, for {spoken(run.now - since)}",
@@ -78,14 +78,14 @@ def _stalled(run: RunFacts) -> list[Reason]:
     return [Reason("worker_stalled", text, {"since": run.stall.since, "handlers": list(run.stall.handlers)})]
 
 
-def _awaits_receiver(run: RunFacts, since: datetime, deadline_at: datetime) -> Reason:
+def _awaiting_callback(run: RunFacts, since: datetime, deadline_at: datetime) -> Reason:
     left = deadline_at - run.now
     until = f"until {moment_text(deadline_at)}, in {spoken(left)}" if left > timedelta() else "until now"
     text = (
         f"{attempt_text(run)} waits for its receiver, which answered 202 at {moment_text(since)}, to report the outcome"
         f" {until}; then the attempt times out"
     )
-    return Reason("awaits_receiver", text, {"since": since, "deadline_at": deadline_at, "attempt": run.attempt})
+    return Reason("awaiting_callback", text, {"since": since, "deadline_at": deadline_at, "attempt": run.attempt})
 
 
 def _late(run: RunFacts) -> list[Reason]:
@@ -95,7 +95,7 @@ def _late(run: RunFacts) -> list[Reason]:
         return []
     by = began - run.due_at
     text = f"it started {spoken(by)} after it was due: {_where(run)}"
-    return [Reason("late", text, {"late_seconds": by.total_seconds()})]
+    return [Reason("start_delayed", text, {"start_delay_seconds": by.total_seconds()})]
 
 
 def _where(run: RunFacts) -> str:
@@ -137,7 +137,7 @@ def _ended(run: RunFacts) -> Reason:
         why = _SKIPPED.get(run.reason or "", run.reason or "its schedule skipped it")
         return Reason(code_of(run.reason or "", "skipped"), f"it did not run: {why}", facts)
     if run.state == "succeeded":
-        took = f" in {spoken(run.finished_at - run.started_at)}" if run.finished_at and run.started_at else ""
-        return Reason("succeeded", f"attempt {run.attempt} succeeded{took}{at}", facts | {"attempt": run.attempt})
+        elapsed = f" in {spoken(run.finished_at - run.started_at)}" if run.finished_at and run.started_at else ""
+        return Reason("succeeded", f"attempt {run.attempt} succeeded{elapsed}{at}", facts | {"attempt": run.attempt})
     why = f": {run.reason}" if run.reason and run.reason != run.state else ""
     return Reason(code_of(run.state, "skipped"), f"it was {run.state}{at}{why}", facts)

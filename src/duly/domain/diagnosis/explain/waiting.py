@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from duly.domain.counting import some
 from duly.domain.diagnosis.explain.facts import POSITION_MAX, Reason, RunFacts, Serving, position_text
 from duly.domain.diagnosis.explain.words import moment_text, spoken
-from duly.domain.limits.pause import Hold, Scope
+from duly.domain.limits.pause import Pause, Scope
 from duly.domain.runs.run import QUEUE_DEFAULT
 from duly.domain.targets.target import is_reserved
 from duly.domain.targets.words import what_lets_it_run
@@ -31,7 +31,7 @@ def not_due(due_at: datetime, left: timedelta) -> Reason:
         "not_due",
         f"it is due at {moment_text(due_at)}, in {spoken(left)}",
         {"due_at": due_at, "seconds": left.total_seconds()},
-        frees="its due time",
+        resolved_by="its due time",
         probable_start_at=due_at,
     )
 
@@ -46,7 +46,7 @@ def backing_off(run: RunFacts) -> list[Reason]:
             "retry_backoff",
             f"{attempt_text(run)} failed; the next one starts at {moment_text(run.due_at)}, in {spoken(left)}",
             {"attempt": run.attempt, "max_attempts": run.max_attempts, "due_at": run.due_at},
-            frees="the end of the retry delay",
+            resolved_by="the end of the retry delay",
             probable_start_at=run.due_at,
         )
     ]
@@ -55,7 +55,7 @@ def backing_off(run: RunFacts) -> list[Reason]:
 def in_queue(run: RunFacts) -> list[Reason]:
     """Explain what a run in `ready` waits for: a pause, a missing worker, or the runs ahead."""
     missing = no_worker(run.queue, run.handler, run.workers)
-    first = [*held(run.holds), *missing]
+    first = [*held(run.pauses), *missing]
     if run.due_at > run.now:
         return [*first, not_due(run.due_at, run.due_at - run.now)]
     return [*first, _backlog(run), *([] if first else [_busy(run)])]
@@ -68,12 +68,12 @@ def with_worker(run: RunFacts) -> list[Reason]:
         text = f"worker {run.worker} holds it and has not started it; it has been due for {spoken(-left)}"
         return [Reason("not_started", text, {"worker": run.worker, "due_at": run.due_at})]
     text = f"worker {run.worker} holds it and starts it when it is due, in {spoken(left)}"
-    return [Reason("held_ahead", text, {"worker": run.worker, "due_at": run.due_at}), not_due(run.due_at, left)]
+    return [Reason("leased_ahead", text, {"worker": run.worker, "due_at": run.due_at}), not_due(run.due_at, left)]
 
 
 def _backlog(run: RunFacts) -> Reason:
     waited = run.now - run.due_at
-    rate = f"; the queue completes {run.pace.per_second:.3g} runs a second" if run.pace.per_second else ""
+    rate = f"; the queue completes {run.throughput.per_second:.3g} runs a second" if run.throughput.per_second else ""
     return Reason(
         "queue_backlog",
         f"it waits in queue {run.queue}, with {position_text(run.before)} before it; it has been due for {spoken(waited)}{rate}",
@@ -81,18 +81,18 @@ def _backlog(run: RunFacts) -> Reason:
             "queue": run.queue,
             "before": run.before,
             "waited_seconds": waited.total_seconds(),
-            "per_second": run.pace.per_second,
+            "per_second": run.throughput.per_second,
         },
-        frees=f"a free slot of a worker of queue {run.queue}; start more workers to shorten the wait",
+        resolved_by=f"a free slot of a worker of queue {run.queue}; start more workers to shorten the wait",
         probable_start_at=_when_taken(run),
     )
 
 
 def _when_taken(run: RunFacts) -> datetime | None:
     """Estimate when a run is claimed, from its queue's throughput; unknown beyond the counted position."""
-    if not run.pace.per_second or run.before >= POSITION_MAX:
+    if not run.throughput.per_second or run.before >= POSITION_MAX:
         return None
-    return run.now + timedelta(seconds=(run.before + 1) / run.pace.per_second)
+    return run.now + timedelta(seconds=(run.before + 1) / run.throughput.per_second)
 
 
 def _busy(run: RunFacts) -> Reason:
@@ -115,7 +115,7 @@ def no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Reas
         app = "" if is_reserved(handler) else " module:app"
         command = f"duly worker{app}{flag}"
         text = f"no worker serves queue {queue}: start one with {command}"
-        return [Reason("no_worker_for_queue", text, {"queue": queue}, frees=f"a worker for the queue: {command}")]
+        return [Reason("no_worker_for_queue", text, {"queue": queue}, resolved_by=f"a worker for the queue: {command}")]
     if not any(handler in one.handlers for one in serving):
         known = sorted({name for one in serving if one.name is not None for name in one.handlers})[:10]
         others = f" (handlers there: {', '.join(known)})" if known else ""
@@ -123,7 +123,7 @@ def no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Reas
         remedy = what_lets_it_run(handler, queue)
         text = f"no live worker of queue {queue} {what}; {remedy}"
         facts = {"queue": queue, "handler": handler, "known": known}
-        return [Reason("no_worker_has_handler", text, facts, frees=remedy)]
+        return [Reason("unroutable", text, facts, resolved_by=remedy)]
     return _all_stalled(queue, [one for one in serving if handler in one.handlers])
 
 
@@ -134,20 +134,28 @@ def _all_stalled(queue: str, able: Sequence[Serving]) -> list[Reason]:
         return []
     named = "; ".join(f"{'one' if one.name is None else f'worker {one.name}'} {stall}" for one, stall in stalled[:3])
     facts = {"queue": queue, "workers": len(stalled), "since": min(stall.since for _, stall in stalled)}
-    frees = f"another worker of queue {queue}, or a restart of a stalled one"
-    return [Reason("workers_stalled", f"every worker that could run it is stalled: {named}", facts, frees=frees)]
+    resolved_by = f"another worker of queue {queue}, or a restart of a stalled one"
+    return [
+        Reason("workers_stalled", f"every worker that could run it is stalled: {named}", facts, resolved_by=resolved_by)
+    ]
 
 
-def held(holds: Sequence[Hold]) -> list[Reason]:
+def held(pauses: Sequence[Pause]) -> list[Reason]:
     """Report the pauses that cover something."""
     return [
         Reason(
             "queue_paused",
-            f"{hold.scope} has been paused since {moment_text(hold.held_at)}: {hold.reason}; {_lifting(hold.scope)} resumes it",
-            {"queue": hold.scope.queue, "tenant": hold.scope.tenant, "held_at": hold.held_at, "reason": hold.reason},
-            frees=_lifting(hold.scope),
+            f"{pause.scope} has been paused since {moment_text(pause.paused_at)}: {pause.reason};"
+            f" {_lifting(pause.scope)} resumes it",
+            {
+                "queue": pause.scope.queue,
+                "tenant": pause.scope.tenant,
+                "paused_at": pause.paused_at,
+                "reason": pause.reason,
+            },
+            resolved_by=_lifting(pause.scope),
         )
-        for hold in holds
+        for pause in pauses
     ]
 
 
@@ -162,7 +170,7 @@ def nobody_stages(schedulers: int) -> list[Reason]:
     if schedulers:
         return []
     text = "no scheduler is running: start one with duly scheduler"
-    return [Reason("no_scheduler", text, frees="a scheduler: duly scheduler")]
+    return [Reason("no_scheduler", text, resolved_by="a scheduler: duly scheduler")]
 
 
 def last_error(run: RunFacts) -> list[Reason]:

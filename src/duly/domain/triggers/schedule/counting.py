@@ -140,8 +140,8 @@ def _most(schedule: Schedule) -> int | None:
 def _stretches(schedule: Schedule, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime, Verdict]]:
     """Split the time between two moments into spans with one verdict each; the rest is left out where there are too many."""
     # Each step asks every calendar and every member of the trigger.
-    asked = max(len(schedule.uses), schedule.trigger.steps_per_count) // 2
-    return islice(_all_stretches(schedule, start, end), _STRETCHES_MAX // max(1, asked))
+    requested = max(len(schedule.uses), schedule.trigger.steps_per_count) // 2
+    return islice(_all_stretches(schedule, start, end), _STRETCHES_MAX // max(1, requested))
 
 
 def _all_stretches(schedule: Schedule, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime, Verdict]]:

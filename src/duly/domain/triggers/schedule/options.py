@@ -62,7 +62,7 @@ def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
     return {key: value for key, value in changed.items() if value is not None}
 
 
-def asked_shape(stored: str | None, every_seconds: int | None) -> Shape:
+def requested_shape(stored: str | None, every_seconds: int | None) -> Shape:
     """Return the shape in which a stored schedule was requested."""
     if stored is None:
         assert every_seconds is not None
@@ -70,8 +70,8 @@ def asked_shape(stored: str | None, every_seconds: int | None) -> Shape:
     shape: Shape = msgspec.json.decode(stored)
     if is_on_event(shape):
         return shape
-    asked = shape.pop("asked", shape["trigger"])
-    return {**shape, "trigger": asked}
+    requested = shape.pop("asked", shape["trigger"])
+    return {**shape, "trigger": requested}
 
 
 def check(shape: Mapping[str, Any]) -> Schedule:

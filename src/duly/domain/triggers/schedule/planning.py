@@ -105,14 +105,14 @@ def arm_anew(
 
 
 def arm_after_calendar(
-    schedule: Schedule, pending_at: datetime, now: datetime, made_at: datetime, passed: Sequence[datetime | None]
+    schedule: Schedule, pending_at: datetime, now: datetime, created_at: datetime, passed: Sequence[datetime | None]
 ) -> tuple[datetime | None, int]:
     """Return the replacement of a pending fire under other calendars.
 
     A fire that stood for deferred occurrences which are no longer blocked comes at once: that is the first permitted
     instant.
     """
-    since = max(moment for moment in (made_at, *passed) if moment is not None)
+    since = max(moment for moment in (created_at, *passed) if moment is not None)
     if pending_at > now and _was_put_off(schedule, pending_at):
         latest = schedule.latest_at_or_before(now)
         if latest is not None and latest.scheduled_at > since:
@@ -329,5 +329,5 @@ def stored_shape(shape: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]
     canonical = schedule.trigger.canonical
     bounds = {"start": schedule.start, "end": schedule.end}
     absolute = {key: utc_text(second_of(moment)) for key, moment in bounds.items() if moment is not None}
-    asked = {} if shape["trigger"] == canonical else {"asked": shape["trigger"]}
-    return asked | {**shape, **absolute, "trigger": canonical}
+    requested = {} if shape["trigger"] == canonical else {"asked": shape["trigger"]}
+    return requested | {**shape, **absolute, "trigger": canonical}

@@ -93,11 +93,11 @@ def timing_of(
     """
     if is_on_event(shape):
         return Timing(_json(shape), event_cohort(shape), first_at=NEVER, overlap="allow")
-    asked, shape = shape.get("asked"), {key: value for key, value in shape.items() if key != "asked"}
+    requested, shape = shape.get("asked"), {key: value for key, value in shape.items() if key != "asked"}
     schedule = compile_schedule(shape, job_id=job_id, now=now, known_calendars=calendars, least_period=least_period)
-    if isinstance(schedule.trigger, FixedRate) and is_closed(shape) and asked is None:
+    if isinstance(schedule.trigger, FixedRate) and is_closed(shape) and requested is None:
         return _closed(shape, schedule, schedule.trigger)
-    stored = _json(stored_shape(shape, schedule) | ({} if asked is None else {"asked": asked}))
+    stored = _json(stored_shape(shape, schedule) | ({} if requested is None else {"asked": requested}))
     if isinstance(schedule.trigger, FixedDelay):
         return _after_end(stored, schedule, schedule.trigger, now)
     return _of_cohort(stored, schedule, now)

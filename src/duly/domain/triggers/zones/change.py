@@ -27,10 +27,10 @@ def zones_of(schedule: Schedule) -> frozenset[str]:
     return frozenset([*clocks, *(use.calendar.zone.name for use in schedule.uses)])
 
 
-def pending_after_change(old: Schedule, new: Schedule, pending_at: datetime, made_at: datetime) -> datetime | None:
+def pending_after_change(old: Schedule, new: Schedule, pending_at: datetime, created_at: datetime) -> datetime | None:
     """Return the occurrence that replaces a pending one; if it is past, it is a misfire. None: there is none."""
     # Nothing before the creation of the job counts; but a one-shot may be past by its grace period.
-    least = min(made_at, pending_at - _FINEST)
+    least = min(created_at, pending_at - _FINEST)
     found = []
     for was, becomes in zip(_parts(old), _parts(new), strict=True):
         after = max(_dealt_with(was, becomes, pending_at) or least, least)

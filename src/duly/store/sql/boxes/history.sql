@@ -1,5 +1,5 @@
--- name: make_partitions
-select duly.make_partitions((duly.clock_now() at time zone 'UTC')::date, $1)
+-- name: create_partitions
+select duly.create_partitions((duly.clock_now() at time zone 'UTC')::date, $1)
 
 -- name: drop_partition
 select duly.drop_partition($1)
@@ -81,7 +81,7 @@ open as (
     select waited.tenant, first.options from waited
      cross join lateral (select options from duly.blocked where blocked.tenant = waited.tenant and blocked.waits_for = 'concurrency'
                             and blocked.key = waited.key order by due_at, run_id limit 1) as first
-     where not coalesce((select concurrency_keys.active >= concurrency_keys.places from duly.concurrency_keys where concurrency_keys.tenant = waited.tenant and concurrency_keys.key = waited.key), false)
+     where not coalesce((select concurrency_keys.active >= concurrency_keys.slots from duly.concurrency_keys where concurrency_keys.tenant = waited.tenant and concurrency_keys.key = waited.key), false)
      limit $1)
 select coalesce(duly.release(array_agg(tenant), array_agg(options), 0, null), 0) from open having count(*) > 0
 
@@ -94,27 +94,27 @@ delete from duly.checkpoints where run_id in (
 -- name: forget_subtasks
 -- As long as anything may be told of them: while they are in a box, and then for as long as failures are kept.
 delete from duly.subtasks where (parent, run_id) in (
-    select parent, run_id from duly.subtasks where noted_at < (select duly.clock_now()) - $1::interval
-       and not exists (select from duly.live_runs where live_runs.run_id = subtasks.run_id) order by noted_at limit $2)
+    select parent, run_id from duly.subtasks where recorded_at < (select duly.clock_now()) - $1::interval
+       and not exists (select from duly.live_runs where live_runs.run_id = subtasks.run_id) order by recorded_at limit $2)
 
 -- name: verify
 -- Each row is a broken promise; none is the good answer. One statement, so one snapshot.
-with places as (
+with slots as (
     select run_id, 'timers' as box from duly.timers where run_id is not null
     union all select run_id, 'blocked' from duly.blocked
     union all select run_id, 'ready' from duly.ready
     union all select run_id, 'leased' from duly.leased
     union all select run_id, 'dead' from duly.dead),
 inside as (
-    select tenant, gate, count(*) as runs from (
-        select tenant, options->'gate'->>0 as gate from duly.ready where options ? 'gate'
-        union all select tenant, options->'gate'->>0 from duly.leased where options ? 'gate'
-        union all select tenant, options->'gate'->>0 from duly.timers where options ? 'held'
-        union all select tenant, options->'gate'->>0 from duly.blocked where options ? 'held') as gated group by 1, 2),
+    select tenant, key, count(*) as runs from (
+        select tenant, options->'concurrency'->>0 as key from duly.ready where options ? 'concurrency'
+        union all select tenant, options->'concurrency'->>0 from duly.leased where options ? 'concurrency'
+        union all select tenant, options->'concurrency'->>0 from duly.timers where options ? 'held'
+        union all select tenant, options->'concurrency'->>0 from duly.blocked where options ? 'held') as gated group by 1, 2),
 lines as (
-    select tenant, (options->'gate'->>0) collate "C" as gate, due_at, duly.line_of(options) as line from duly.timers
+    select tenant, (options->'concurrency'->>0) collate "C" as key, due_at, duly.line_of(options) as line from duly.timers
      where options ? 'fifo' and not options ? 'held' and not duly.is_postponed((select duly.overloaded()), priority, run_id, tenant, queue))
-select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from places group by run_id having count(*) > 1
+select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from slots group by run_id having count(*) > 1
 union all
 select 'schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs
  where state in ('active', 'paused') and not exists (select from duly.timers where timers.job_id = jobs.job_id and timers.run_id is null)
@@ -128,7 +128,7 @@ union all
 select 'schedule that waits for the end of a run that is not there', timers.job_id::text, coalesce(timers.last_run_id::text, 'none') from duly.timers
   join duly.jobs on jobs.job_id = timers.job_id
  where timers.run_id is null and timers.overlap = 'after_end' and timers.due_at = 'infinity' and jobs.state = 'active'
-   and not exists (select from places where places.run_id = timers.last_run_id and places.box <> 'dead')
+   and not exists (select from slots where slots.run_id = timers.last_run_id and slots.box <> 'dead')
 union all
 select 'lease without a worker', leased.run_id::text, leased.worker_id::text from duly.leased
  where not exists (select from duly.workers where workers.worker_id = leased.worker_id)
@@ -138,36 +138,36 @@ union all
 -- Those that were under way when a limit was set go on; a claim that was under way then may not have seen it. Which came first is told by
 -- their transactions, for the clock may have been set back between.
 select 'limit exceeded', coalesce(limits.queue, 'every queue') || coalesce(' of tenant ' || limits.tenant, ''),
-       format('%s places, %s runs', limits.places, count(*))
+       format('%s places, %s runs', limits.slots, count(*))
   from duly.limits join duly.leased on coalesce(limits.tenant, leased.tenant) = leased.tenant and coalesce(limits.queue, leased.queue) = leased.queue
    and leased.handler <> '@workflow'
- group by limits.tenant, limits.queue, limits.places, limits.set_at, limits.xmin::text
-having count(*) > limits.places
+ group by limits.tenant, limits.queue, limits.slots, limits.set_at, limits.xmin::text
+having count(*) > limits.slots
    and max(leased.claimed_at) filter (where age(leased.xmin) < age(limits.xmin::text::xid)) > limits.set_at + interval '5 seconds'
 union all
-select 'gate whose count is wrong', coalesce(concurrency_keys.key, inside.gate), format('says %s, holds %s', concurrency_keys.active, coalesce(inside.runs, 0))
-  from duly.concurrency_keys full join inside on inside.tenant = concurrency_keys.tenant and inside.gate = concurrency_keys.key
+select 'gate whose count is wrong', coalesce(concurrency_keys.key, inside.key), format('says %s, holds %s', concurrency_keys.active, coalesce(inside.runs, 0))
+  from duly.concurrency_keys full join inside on inside.tenant = concurrency_keys.tenant and inside.key = concurrency_keys.key
  where coalesce(concurrency_keys.active, 0) <> coalesce(inside.runs, 0)
 union all
 select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.key from duly.blocked
- where blocked.waits_for = 'concurrency' and not exists (select from duly.concurrency_keys where concurrency_keys.tenant = blocked.tenant and concurrency_keys.key = blocked.key and concurrency_keys.active >= concurrency_keys.places)
+ where blocked.waits_for = 'concurrency' and not exists (select from duly.concurrency_keys where concurrency_keys.tenant = blocked.tenant and concurrency_keys.key = blocked.key and concurrency_keys.active >= concurrency_keys.slots)
    and not (blocked.options ? 'fifo' and exists (        -- Of a line, the first alone could enter, and only when nothing before it is on its way.
        select from duly.blocked as before where before.tenant = blocked.tenant and before.waits_for = 'concurrency' and before.key = blocked.key and before.options ? 'fifo'
           and (before.due_at, duly.line_of(before.options), before.run_id) < (blocked.due_at, duly.line_of(blocked.options), blocked.run_id)
        union all
-       select from lines where lines.tenant = blocked.tenant and lines.gate = blocked.key
+       select from lines where lines.tenant = blocked.tenant and lines.key = blocked.key
           and (lines.due_at, lines.line) < (blocked.due_at, duly.line_of(blocked.options))))
 union all
 select 'gate with more inside than its line lets in', concurrency_keys.key, format('%s inside', concurrency_keys.active) from duly.concurrency_keys
  where concurrency_keys.active > 1 and (select count(*) from (
-       select from duly.ready where ready.tenant = concurrency_keys.tenant and ready.options->'gate'->>0 = concurrency_keys.key and ready.options ? 'fifo'
-       union all select from duly.leased where leased.tenant = concurrency_keys.tenant and leased.options->'gate'->>0 = concurrency_keys.key and leased.options ? 'fifo') as inside) > 1
+       select from duly.ready where ready.tenant = concurrency_keys.tenant and ready.options->'concurrency'->>0 = concurrency_keys.key and ready.options ? 'fifo'
+       union all select from duly.leased where leased.tenant = concurrency_keys.tenant and leased.options->'concurrency'->>0 = concurrency_keys.key and leased.options ? 'fifo') as inside) > 1
 union all
 select 'run waiting for its turn at a rate that nobody minds', blocked.run_id::text, blocked.key from duly.blocked
  where blocked.waits_for = 'rate' and not exists (select from duly.rate_limits where rate_limits.tenant = blocked.tenant and rate_limits.key = blocked.key)
 union all
 select 'run that waits for its turn without its place', blocked.run_id::text, blocked.key from duly.blocked
- where blocked.waits_for = 'rate' and blocked.options ? 'gate' and not blocked.options ? 'held'
+ where blocked.waits_for = 'rate' and blocked.options ? 'concurrency' and not blocked.options ? 'held'
 union all
 select 'run waiting for a destination that would take it', blocked.run_id::text, blocked.key from duly.blocked
   left join duly.destinations on destinations.tenant = blocked.tenant and destinations.origin = blocked.key
@@ -175,7 +175,7 @@ select 'run waiting for a destination that would take it', blocked.run_id::text,
    and (destinations.origin is null
         or (destinations.state = 'closed' and destinations.rate_per_second is null
             and (select load.in_flight + load.waiting from duly.load_of_destination(destinations.destination_id) as load) = 0
-            and destinations.asked_until < (select duly.clock_now()) and destinations.released_at < (select duly.clock_now()) - interval '1 minute'))
+            and destinations.requested_until < (select duly.clock_now()) and destinations.released_at < (select duly.clock_now()) - interval '1 minute'))
 union all
 select 'workflow whose count of open nodes is wrong', flow.workflow_id::text, format('says %s of %s, has %s of %s', flow.open_nodes, flow.nodes, counted.open, counted.all)
   from duly.workflows as flow
@@ -193,7 +193,7 @@ union all
 select 'node that nothing will move', format('%s/%s', node.workflow_id, node.name), node.state from duly.workflow_nodes as node
   join duly.workflows as flow on flow.workflow_id = node.workflow_id
  where node.state in ('waiting', 'ready') and (
-       not exists (select from places where places.run_id = node.run_id and places.box <> 'dead')
+       not exists (select from slots where slots.run_id = node.run_id and slots.box <> 'dead')
        or (node.state = 'ready' and flow.state = 'running' and exists (
                select from duly.blocked where blocked.run_id = node.run_id and blocked.waits_for = 'workflow' and blocked.key = node.workflow_id::text))
        or (node.state = 'waiting' and node.waits = 0 and flow.state <> 'paused'))
@@ -215,7 +215,7 @@ select 'run that follows others and that nothing will move', blocked.run_id::tex
  where blocked.waits_for = 'dependency' and not exists (select from duly.dependency_checks where dependency_checks.child = blocked.run_id)
    and (coalesce(following.waits, 0) = 0 or exists (
        select from duly.dependencies where dependencies.child = blocked.run_id
-          and not exists (select from places where places.run_id = dependencies.parent and places.box <> 'dead')))
+          and not exists (select from slots where slots.run_id = dependencies.parent and slots.box <> 'dead')))
 union all
 select 'follower that waits no more', dependencies.child::text, format('of %s', dependencies.parent) from duly.dependencies
  where not exists (select from duly.blocked where blocked.run_id = dependencies.child and blocked.waits_for = 'dependency')

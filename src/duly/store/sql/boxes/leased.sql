@@ -11,8 +11,8 @@ select run_id, fence from duly.settle($1, $2, $3, $4, $5, $6::text[]::duly.outco
 -- name: hand_back
 select run_id, fence from duly.hand_back($1, $2, $3)
 
--- name: park
-select run_id, fence from duly.park($1, $2, $3, $4)
+-- name: await_destination
+select run_id, fence from duly.await_destination($1, $2, $3, $4)
 
 -- name: held_by
 select ctid as place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,

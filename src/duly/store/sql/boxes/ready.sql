@@ -6,7 +6,7 @@ select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at
 -- name: drop_duplicates
 select duly.drop_duplicates()
 
--- name: unknown_handlers
+-- name: unroutable
 -- Runs that wait because no live worker knows their handler.
 select ready.queue, ready.handler, count(*) as runs, min(ready.due_at) as oldest_due_at
   from (select queue, handler, tenant, due_at from duly.ready limit 100000) as ready
@@ -43,8 +43,8 @@ select queue, count(*) as runs, min(due_at) as oldest_due_at, count(*) filter (w
        min(due_at) filter (where tenant = $1) as own_oldest_due_at
   from (select queue, due_at, tenant from duly.ready limit 100000) as ready group by 1 order by 1
 
--- name: set_aside
-select moved, queue, tenant, priority from duly.set_aside($1, $2, $3, $4, $5, $6, $7)
+-- name: mark_unroutable
+select moved, queue, tenant, priority from duly.mark_unroutable($1, $2, $3, $4, $5, $6, $7)
 
--- name: bring_back
-select duly.bring_back_known($1)
+-- name: restore_routable
+select duly.restore_all_routable($1)

@@ -13,12 +13,12 @@ select * from duly.expire($1)
 -- name: look
 -- The database's time, always; and what the worker must be told, if anything: its signals, everything that is held or
 -- limited, and that it is to take nothing more.
-select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what, null::integer as tenant, null::text as queue, null::integer as places
+select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what, null::integer as tenant, null::text as queue, null::integer as slots
   from (select 1) as one left join duly.signals on signals.worker_id = $1
 union all
 select duly.clock_now(), null, null, 'hold', tenant, queue, null from duly.pauses
 union all
-select duly.clock_now(), null, null, 'limit', tenant, queue, places from duly.limits
+select duly.clock_now(), null, null, 'limit', tenant, queue, slots from duly.limits
 union all
 select duly.clock_now(), null, null, 'drain', null, null, null from duly.workers where worker_id = $1 and draining_at is not null
 
@@ -49,10 +49,10 @@ select run_id, answer from duly.carry_out()
 
 -- name: find_live
 select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason,
-       (select duly.marks_of(options)::text
+       (select duly.metadata_of(options)::text
           from (select options from duly.timers where run_id = $1 union all select options from duly.blocked where run_id = $1
                 union all select options from duly.ready where run_id = $1 union all select options from duly.leased where run_id = $1
-                union all select options from duly.dead where run_id = $1) as place limit 1) as marks
+                union all select options from duly.dead where run_id = $1) as place limit 1) as metadata
   from duly.live_runs where run_id = $1
 
 -- name: find_lease
@@ -60,7 +60,7 @@ select worker_id, fence, claimed_at from duly.leased where run_id = $1
 
 -- name: find_attempts
 select run_id, job_id, tenant, attempt, outcome::text, became::text, queue, handler, scheduled_at, due_at, started_at, finished_at, fence, worker_id,
-       reason, result::text, detail::text, marks::text, case when became in ('succeeded', 'cancelled', 'expired') then coalesce(priority, 5) else priority end as priority
+       reason, result::text, detail::text, metadata::text, case when became in ('succeeded', 'cancelled', 'expired') then coalesce(priority, 5) else priority end as priority
   from duly.attempts where run_id = $1 order by attempt, finished_at limit 1000
 
 -- name: discard

@@ -25,7 +25,7 @@ select submitted.job_id, submitted.scheduled_at, submitted.replayed
 select duly.run_id(clock.now, duly.batch_name((a->>0)::integer, a->>1, clock.now) || '0'), clock.now,
        (select cast(jsonb_object_agg(name, definition) as text) from duly.calendars
          where tenant = (a->>0)::integer and name = any (array(select jsonb_array_elements_text(a->2)))),
-       idempotency_keys.job_id, idempotency_keys.scheduled_at, duly.made_at(idempotency_keys.job_id), duly.least_period((a->>0)::integer)
+       idempotency_keys.job_id, idempotency_keys.scheduled_at, duly.created_at(idempotency_keys.job_id), duly.least_period((a->>0)::integer)
   from (select cast($1 as jsonb) as a, duly.clock_now() as now offset 0) as clock
   left join duly.idempotency_keys on idempotency_keys.tenant = (a->>0)::integer and idempotency_keys.key = a->>1 and idempotency_keys.expires_at > clock.now and idempotency_keys.body_hash = decode(a->>3, 'base64')
 

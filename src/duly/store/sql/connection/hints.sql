@@ -4,5 +4,5 @@ select case queue when '@due' then pg_notify('duly_due', '') else pg_notify('dul
 -- name: send_to_all
 select pg_notify('duly_ready', '')
 
--- name: send_holds_changed
-select pg_notify('duly_holds', '')
+-- name: send_pauses_changed
+select pg_notify('duly_pauses', '')

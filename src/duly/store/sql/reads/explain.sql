@@ -1,12 +1,12 @@
 -- name: around
 -- What is known of a run that waits or runs besides its state: its gate, since when it is claimed, and what it carries.
-select asked.run_id, duly.clock_now() as now, blocked.waits_for::text as waits_for, blocked.key, concurrency_keys.places, concurrency_keys.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
+select asked.run_id, duly.clock_now() as now, blocked.waits_for::text as waits_for, blocked.key, concurrency_keys.slots, concurrency_keys.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
        coalesce(blocked.options->'fifo', 'false') not in ('false', 'null') as is_fifo,
        blocked.options->'node'->>1 as node,
        coalesce(ready.options, blocked.options, leased.options, dead.options, timers.options)::text as options,
-       destinations.destination_id, destinations.origin, destinations.state as destination_state, destinations.places as destination_places,
+       destinations.destination_id, destinations.origin, destinations.state as destination_state, destinations.slots as destination_slots,
        (select load.in_flight from duly.load_of_destination(destinations.destination_id) as load) as in_flight,
-       destinations.rate_per_second, nullif(greatest(destinations.wait_until, destinations.asked_until), '-infinity') as tried_at,
+       destinations.rate_per_second, nullif(greatest(destinations.wait_until, destinations.requested_until), '-infinity') as probe_at,
        case when duly.clock_now() < destinations.ramp_until then destinations.ramp_rate end as ramp_rate
   from (select $1::uuid as run_id) as asked
   left join duly.timers on timers.run_id = asked.run_id and timers.run_id is not null
@@ -18,9 +18,9 @@ select asked.run_id, duly.clock_now() as now, blocked.waits_for::text as waits_f
   left join duly.awaited on awaited.run_id = asked.run_id and awaited.fence = leased.fence
   left join duly.dead on dead.run_id = asked.run_id
 
--- name: marks
+-- name: metadata
 -- What the last record of a run keeps of its options.
-select marks::text from duly.attempts where run_id = $1 order by finished_at desc limit 1
+select metadata::text from duly.attempts where run_id = $1 order by finished_at desc limit 1
 
 -- name: beyond
 -- What lies around it: how many of its tenant's in line in its queue come before it by rank, up to a bound, and whether its worker lives.
@@ -48,7 +48,7 @@ select (select count(*) from (
 select run_id from (
     (select run_id, options, tenant from duly.leased)
     union all (select run_id, options, tenant from duly.ready where tenant = $1 limit 10000)) as inside
- where tenant = $1 and options->'gate'->>0 = $2 limit $3
+ where tenant = $1 and options->'concurrency'->>0 = $2 limit $3
 
 -- name: line
 -- How many wait at a gate before a run, up to a bound, and who is the first of all, in the order in which the gate lets them in.
@@ -76,7 +76,7 @@ select (select count(*) from (select from duly.blocked as other
          order by first.due_at, duly.line_of(first.options), first.run_id limit 1) as first
   from (select due_at, duly.line_of(options) as line, run_id from duly.blocked where run_id = $3 union all select '-infinity', 0, $3 limit 1) as mine
 
--- name: turn
+-- name: reservation
 -- The rate at which a run waits for its turn, and from when on it gives any.
 select rate_limits.key, rate_limits.per_second, rate_limits.burst, rate_limits.next_at from duly.rate_limits where rate_limits.tenant = $1 and rate_limits.key = $2
 
@@ -87,7 +87,7 @@ select parents.name from duly.workflow_edges as edges
  where edges.workflow_id = $1 and edges.child = $2 and edges.tenant = $3 and parents.state in ('waiting', 'ready')
  order by parents.number limit $4
 
--- name: followed
+-- name: dependency
 -- The jobs that a run follows, and that have not ended.
 select parent from duly.dependencies where child = $1 and tenant = $2 order by parent limit $3
 

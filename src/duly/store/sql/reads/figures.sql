@@ -39,13 +39,13 @@ select count(*) as runs, count(*) filter (where buried_at > (select duly.clock_n
   from (select buried_at from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit $2) as buried
 
 -- name: shut
-select destination_id, origin, wait_until from duly.destinations where tenant = $1 and state <> 'closed' order by turned_at desc limit $2
+select destination_id, origin, wait_until from duly.destinations where tenant = $1 and state <> 'closed' order by state_changed_at desc limit $2
 
 -- name: paused
 -- Schedules that were paused because they kept failing, up to a bound. They have an index: of a million, ten thousand may be paused by hand.
 select job_id, name, pause_reason from duly.jobs where tenant = $1 and state = 'paused' and failures > 0 order by job_id desc limit $2
 
--- name: coming
+-- name: upcoming
 -- Next fires and one-shots of a tenant before a moment, from the front of each shard; whether that was all. What fires once in the hour before
 -- it is told by the minute, and so in a row for each, however many they are; of what may fire again the moment counts.
 select case when not is_once then cohort end as cohort, case when not is_once then every_seconds end as every_seconds,

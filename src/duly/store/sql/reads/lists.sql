@@ -18,32 +18,32 @@ select fits, number, job_id, tenant, name, state, queue, handler, priority, gene
 
 -- name: runs
 select fits, number, run_id, job_id, job_name, tenant, state, queue, handler, priority, attempt, scheduled_at, due_at, started_at, finished_at,
-       worker_id, fence, reason, detail::text as detail, array(select jsonb_array_elements_text(marks->'tags')) as tags,
-       marks->>'request_id' as request_id, marks->>'traceparent' as traceparent, (marks->'node'->>0)::uuid as workflow_id, marks->'node'->>1 as node
+       worker_id, fence, reason, detail::text as detail, array(select jsonb_array_elements_text(metadata->'tags')) as tags,
+       metadata->>'request_id' as request_id, metadata->>'traceparent' as traceparent, (metadata->'node'->>0)::uuid as workflow_id, metadata->'node'->>1 as node
   from duly.page_runs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) order by number
 
 -- name: runs_of_job
 select fits, number, run_id, job_id, job_name, tenant, state, queue, handler, priority, attempt, scheduled_at, due_at, started_at, finished_at,
-       worker_id, fence, reason, detail::text as detail, array(select jsonb_array_elements_text(marks->'tags')) as tags,
-       marks->>'request_id' as request_id, marks->>'traceparent' as traceparent, (marks->'node'->>0)::uuid as workflow_id, marks->'node'->>1 as node
+       worker_id, fence, reason, detail::text as detail, array(select jsonb_array_elements_text(metadata->'tags')) as tags,
+       metadata->>'request_id' as request_id, metadata->>'traceparent' as traceparent, (metadata->'node'->>0)::uuid as workflow_id, metadata->'node'->>1 as node
   from duly.page_runs_of_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) order by number
 
 -- name: subtasks
 select fits, number, run_id, job_id, job_name, tenant, state, queue, handler, priority, attempt, scheduled_at, due_at, started_at, finished_at,
-       worker_id, fence, reason, detail::text as detail, array(select jsonb_array_elements_text(marks->'tags')) as tags,
-       marks->>'request_id' as request_id, marks->>'traceparent' as traceparent, (marks->'node'->>0)::uuid as workflow_id, marks->'node'->>1 as node
+       worker_id, fence, reason, detail::text as detail, array(select jsonb_array_elements_text(metadata->'tags')) as tags,
+       metadata->>'request_id' as request_id, metadata->>'traceparent' as traceparent, (metadata->'node'->>0)::uuid as workflow_id, metadata->'node'->>1 as node
   from duly.page_subtasks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) order by number
 
 -- name: workflow_runs
 select fits, number, run_id, job_id, job_name, tenant, state, queue, handler, priority, attempt, scheduled_at, due_at, started_at, finished_at,
-       worker_id, fence, reason, detail::text as detail, array(select jsonb_array_elements_text(marks->'tags')) as tags,
-       marks->>'request_id' as request_id, marks->>'traceparent' as traceparent, (marks->'node'->>0)::uuid as workflow_id, marks->'node'->>1 as node
+       worker_id, fence, reason, detail::text as detail, array(select jsonb_array_elements_text(metadata->'tags')) as tags,
+       metadata->>'request_id' as request_id, metadata->>'traceparent' as traceparent, (metadata->'node'->>0)::uuid as workflow_id, metadata->'node'->>1 as node
   from duly.page_workflow_runs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) order by number
 
 -- name: dead
 select fits, number, run_id, job_id, job_name, tenant, queue, handler, priority, attempt, scheduled_at, due_at, buried_at, reason, replays,
-       array(select jsonb_array_elements_text(marks->'tags')) as tags,
-       marks->>'request_id' as request_id, marks->>'traceparent' as traceparent
+       array(select jsonb_array_elements_text(metadata->'tags')) as tags,
+       metadata->>'request_id' as request_id, metadata->>'traceparent' as traceparent
   from duly.page_dead($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) order by number
 
 -- name: workflows

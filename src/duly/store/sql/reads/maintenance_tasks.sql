@@ -5,9 +5,9 @@ select exists (select from duly.signals) as signals,
        exists (select from duly.awaited) as awaited,
        exists (select from duly.completion_callbacks) as tellings,
        exists (select from duly.workflow_tasks) or exists (select from duly.workflows where run_id is not null and ended_at is null) as errands,
-       exists (select from duly.dependency_checks) as follow_checks,
+       exists (select from duly.dependency_checks) as dependency_checks,
        exists (select from duly.tallies) as tallies,
-       exists (select from (select from duly.ready where is_unroutable order by queue, handler, tenant, priority, due_at limit 1) as one) as aside
+       exists (select from (select from duly.ready where is_unroutable order by queue, handler, tenant, priority, due_at limit 1) as one) as unroutable
 
 -- name: note
 -- At most about once a second, however many do it; what lies ahead is from before a step of the clock.

@@ -16,9 +16,9 @@ select coalesce(place.payload, payloads.body)::text as payload, place.options::t
 -- name: kept_arguments
 -- Of a run that has ended, from the record of its end. A payload that stood among the payloads is read there while it is kept.
 select coalesce(ended.payload, payloads.body)::text as payload,
-       case when num_nonnulls(ended.options, ended.marks) > 0 then (coalesce(ended.options, '{}') || coalesce(ended.marks, '{}'))::text end as options,
+       case when num_nonnulls(ended.options, ended.metadata) > 0 then (coalesce(ended.options, '{}') || coalesce(ended.metadata, '{}'))::text end as options,
        coalesce(ended.generation, 1) as generation, coalesce(ended.payload, payloads.body) is not null as is_kept
-  from (select job_id, payload, payload_stored, options, marks, generation from duly.attempts
+  from (select job_id, payload, payload_stored, options, metadata, generation from duly.attempts
          where run_id = $1 and became in ('succeeded', 'cancelled', 'expired', 'skipped') and outcome <> 'fenced'
          order by attempt desc, finished_at desc limit 1) as ended
   left join duly.payloads on ended.payload_stored and payloads.job_id = ended.job_id and payloads.generation = coalesce(ended.generation, 1)
@@ -27,7 +27,7 @@ select coalesce(ended.payload, payloads.body)::text as payload,
 -- The beginning of the payloads of some runs; one character more than asked for shows that a payload was cut. The moment at which
 -- a run ended leads to the partition of its last attempt.
 with asked as (select * from unnest($1::uuid[], $2::timestamptz[]) as one(run_id, finished_at)),
-places as (
+slots as (
     select timers.run_id, timers.job_id, timers.generation, timers.payload, true as is_stored from asked join duly.timers using (run_id)
     union all select blocked.run_id, blocked.job_id, blocked.generation, blocked.payload, true from asked join duly.blocked using (run_id)
     union all select ready.run_id, ready.job_id, ready.generation, ready.payload, true from asked join duly.ready using (run_id)
@@ -39,10 +39,10 @@ places as (
                      where attempts.run_id = asked.run_id and attempts.finished_at = asked.finished_at
                        and became in ('succeeded', 'cancelled', 'expired', 'skipped') and outcome <> 'fenced'
                      order by attempt desc limit 1) as ended)
-select run_id, left(coalesce(places.payload, payloads.body)::text, $3::integer + 1) as payload
-  from places left join duly.payloads
-    on places.payload is null and is_stored and payloads.job_id = places.job_id and payloads.generation = places.generation
- where coalesce(places.payload, payloads.body) is not null
+select run_id, left(coalesce(slots.payload, payloads.body)::text, $3::integer + 1) as payload
+  from slots left join duly.payloads
+    on slots.payload is null and is_stored and payloads.job_id = slots.job_id and payloads.generation = slots.generation
+ where coalesce(slots.payload, payloads.body) is not null
 
 -- name: finished_of_job
 -- Of a schedule. Its successes by its last runs, all else by when it ended; the overlap is for rows that were committed after later ones.

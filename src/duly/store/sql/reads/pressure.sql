@@ -10,5 +10,5 @@ select min(finished_at) as since from only {leaf} where ctid >= ${number}::tid
 -- name: covered
 select max(since), duly.clock_now() from ({firsts}) as firsts
 
--- name: coming
-select queue, minute, every_seconds, cohort, scheduled_at, fires, tenant from duly.coming($1, $2)
+-- name: upcoming
+select queue, minute, every_seconds, cohort, scheduled_at, fires, tenant from duly.upcoming($1, $2)

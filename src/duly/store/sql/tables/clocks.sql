@@ -10,15 +10,15 @@ with raised as (
 gone as (
     delete from duly.host_clocks where (role, name) in (
         select role, name from duly.host_clocks
-         where noted_at not between duly.clock_now() - interval '10 minutes' and duly.clock_now() + interval '10 minutes'
+         where recorded_at not between duly.clock_now() - interval '10 minutes' and duly.clock_now() + interval '10 minutes'
            and (role, name) <> ($1, $2)
          limit 100 for update skip locked))
-insert into duly.host_clocks (role, name, host, offset_seconds, noted_at) values ($1, $2, $3, $4, duly.clock_now())
-on conflict (role, name) do update set host = excluded.host, offset_seconds = excluded.offset_seconds, noted_at = excluded.noted_at
+insert into duly.host_clocks (role, name, host, offset_seconds, recorded_at) values ($1, $2, $3, $4, duly.clock_now())
+on conflict (role, name) do update set host = excluded.host, offset_seconds = excluded.offset_seconds, recorded_at = excluded.recorded_at
 
 -- name: noted
 select role, name, host, offset_seconds from duly.host_clocks
- where noted_at > duly.clock_now() - interval '1 minute' order by role, host, name limit 1000
+ where recorded_at > duly.clock_now() - interval '1 minute' order by role, host, name limit 1000
 
 -- name: set_back
 -- Nothing: the clock stands where it should. A moment of two servers may differ a little after a failover.

@@ -1,5 +1,5 @@
 -- name: check
-select duly.check_followers($1)
+select duly.check_dependents($1)
 
 -- name: vacuum
 vacuum (skip_locked, truncate off) duly.ended_dependencies

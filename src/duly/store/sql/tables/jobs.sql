@@ -27,7 +27,7 @@ select job_id, scheduled_at, replayed from duly.submit_subtasks($1, $2, $3, $4, 
 -- before comes with it.
 select duly.run_id(clock.now, duly.batch_name($1, $2, clock.now) || '0'), clock.now,
        (select jsonb_object_agg(name, definition)::text from duly.calendars where tenant = $1 and name = any ($3::text[])),
-       idempotency_keys.job_id, idempotency_keys.scheduled_at, duly.made_at(idempotency_keys.job_id), duly.least_period($1)
+       idempotency_keys.job_id, idempotency_keys.scheduled_at, duly.created_at(idempotency_keys.job_id), duly.least_period($1)
   from (select duly.clock_now() as now offset 0) as clock
   left join duly.idempotency_keys on idempotency_keys.tenant = $1 and idempotency_keys.key = $2 and idempotency_keys.expires_at > clock.now and idempotency_keys.body_hash = $4
 
@@ -57,7 +57,7 @@ limit $2
 
 -- name: waiting_outside
 -- Of those the ones that hold no place at a gate and stand in no line (cancel).
-select run_id from duly.ready where job_id = $1 and run_id <> job_id and (options is null or not options ? 'gate')
+select run_id from duly.ready where job_id = $1 and run_id <> job_id and (options is null or not options ? 'concurrency')
 union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id and (options is null or not options ?| array['held', 'fifo'])
 union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id
                                            and (options is null or not options ?| array['held', 'fifo'])
@@ -74,7 +74,7 @@ union all select run_id from duly.leased where job_id = $1 and run_id <> job_id 
                                            and duly.is_unstarted(run_id, worker_id, due_at, duly.clock_now())
 limit $2
 
--- name: held_ahead
+-- name: leased_ahead
 -- With a worker, and known not to have started.
 select run_id from duly.leased where job_id = $1 and duly.is_unstarted(run_id, worker_id, due_at, duly.clock_now())
 
@@ -83,7 +83,7 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
        jobs.cohort, jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.removed_at,
        jobs.failures, exists (
            select from duly.leased where leased.attempt = 1
-              and leased.run_id in (timers.last_run_id, duly.occurrence_id(jobs.job_id, timers.previous_scheduled_at, 'schedule'))) as is_held,
+              and leased.run_id in (timers.last_run_id, duly.occurrence_id(jobs.job_id, timers.previous_scheduled_at, 'schedule'))) as holds_slot,
        coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options,
        array(select jsonb_array_elements_text(jobs.options->'tags')) as tags, jobs.created_at, duly.next_run_at(timers, duly.clock_now()) as next_run_at,
        timers.scheduled_at as pending_at, timers.previous_scheduled_at, greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at) as accountable_from, timers.runs_left,
@@ -96,13 +96,13 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
 -- Of a tenant's job, the newest first, behind a version. The one that stands is among them.
 select * from (
     select jobs.generation, coalesce((select replaced_at from duly.job_versions as before
-                                       where before.job_id = jobs.job_id and before.generation = jobs.generation - 1), jobs.created_at) as made_at,
+                                       where before.job_id = jobs.job_id and before.generation = jobs.generation - 1), jobs.created_at) as created_at,
            null::timestamptz as replaced_at, jobs.name, jobs.owner, jobs.source, jobs.queue, jobs.handler, jobs.priority, jobs.every_seconds,
            jobs.anchor_at, jobs.schedule::text as schedule, coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options
       from duly.jobs left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
      where jobs.tenant = $1 and jobs.job_id = $2
     union all
-    select version.generation, version.made_at, version.replaced_at, version.name, version.owner, version.source, version.queue, version.handler,
+    select version.generation, version.created_at, version.replaced_at, version.name, version.owner, version.source, version.queue, version.handler,
            version.priority, version.every_seconds, version.anchor_at, version.schedule::text, coalesce(version.payload, payloads.body)::text,
            version.options::text
       from duly.job_versions as version left join duly.payloads on payloads.job_id = version.job_id and payloads.generation = version.generation

@@ -1,10 +1,10 @@
--- name: note
-select duly.note_overloads($1, $2)
+-- name: record
+select duly.record_overloads($1, $2)
 
 -- name: standing
 -- What nobody has noted for a while is no news.
 select tenant, queue, duly.clock_now() - oldest_due_at, age_limit from duly.overloads
- where noted_at > duly.clock_now() - interval '10 seconds' order by tenant, queue
+ where recorded_at > duly.clock_now() - interval '10 seconds' order by tenant, queue
 
 -- name: limits
 select queue, age_limit from duly.queue_ages order by queue

@@ -1,8 +1,8 @@
--- name: note_staging
-select recovery_id, state, opened_at, rate, is_new, rules::text from duly.note_staging($1, $2)
+-- name: record_staging
+select recovery_id, state, opened_at, rate, is_new, rules::text from duly.record_staging($1, $2)
 
--- name: hold_late
-select duly.hold_late($1, $2, $3, $4)
+-- name: defer_late
+select duly.defer_late($1, $2, $3, $4)
 
 -- name: last
 -- The one that is not over, or else the last.
@@ -24,7 +24,7 @@ select count(*) from (select from duly.backfills where backfills.recovery_id = $
 select duly.decide_missed($1, $2, $3, $4, $5, $6)
 
 -- name: take_turns
-select duly.take_recovery_turns($1, $2)
+select duly.take_recovery_reservations($1, $2)
 
 -- name: drop
 -- In batches, of all that were dismissed: what is left of each is recorded, and what waits is taken back.
@@ -34,7 +34,7 @@ select count(duly.cancel_backfill(chosen.backfill_id)) from (
      order by backfills.backfill_id limit $2) as chosen
 
 -- name: close
--- A recovery that found nothing missed is over after a minute. The rest of the moments: see hold_missed.
+-- A recovery that found nothing missed is over after a minute. The rest of the moments: see defer_missed.
 update duly.recoveries set state = case state when 'dismissing' then 'dismissed' else 'done' end, ended_at = duly.clock_now()
  where recovery_id = $1 and state in ('open', 'approved', 'dismissing')
    and case state when 'open' then opened_at < duly.clock_now() - interval '60 seconds' else decided_at < duly.clock_now() - interval '10 seconds' end
@@ -58,14 +58,14 @@ select duly.take_over_catch_ups($1, $2, $3)
 -- name: stretches
 -- Of a recovery, what is held or under way; of none, the catch-ups that go on by themselves.
 select backfills.backfill_id, backfills.job_id, backfills.tenant, jobs.name, jobs.queue, backfills.from_at, backfills.to_at, backfills.total,
-       backfills.made, backfills.rate, backfills.due_at = 'infinity' as is_held, backfills.schedule::text, backfills.every_seconds,
+       backfills.created, backfills.rate, backfills.due_at = 'infinity' as is_waiting, backfills.schedule::text, backfills.every_seconds,
        backfills.anchor_at, backfills.calendars::text
   from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id
  where backfills.state = 'active' and backfills.origin = 'schedule' and backfills.recovery_id is not distinct from $1
- order by backfills.total - backfills.made desc, backfills.backfill_id limit $2
+ order by backfills.total - backfills.created desc, backfills.backfill_id limit $2
 
 -- name: totals
 select count(*) filter (where due_at = 'infinity' and state = 'active') as held, count(*) filter (where due_at < 'infinity' or state <> 'active') as decided,
-       coalesce(sum(made), 0) as made, coalesce(sum(total - made) filter (where state = 'active' and due_at < 'infinity'), 0) as to_make,
+       coalesce(sum(created), 0) as created, coalesce(sum(total - created) filter (where state = 'active' and due_at < 'infinity'), 0) as to_make,
        coalesce(sum(total) filter (where state = 'active' and due_at = 'infinity'), 0) as missed
-  from (select due_at, state, made, total from duly.backfills where recovery_id = $1 limit 1000000) as parts
+  from (select due_at, state, created, total from duly.backfills where recovery_id = $1 limit 1000000) as parts

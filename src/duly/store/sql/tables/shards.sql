@@ -1,5 +1,5 @@
 -- name: hold
-select shard, epoch from duly.hold_shards($1, $2, $3, $4, $5)
+select shard, epoch from duly.lease_shards($1, $2, $3, $4, $5)
 
 -- name: release
 with gone as (delete from duly.schedulers where scheduler_id = $1)

@@ -60,7 +60,7 @@ returning worker_id
 -- name: retire
 select has_left, run_ids, fences from duly.retire($1, $2, $3)
 
--- name: departed
+-- name: expired_workers
 select worker_id, name, safe_until, named from duly.expired_workers
  where exists (select from duly.leased where leased.worker_id = expired_workers.worker_id) order by expired_at limit 1000
 

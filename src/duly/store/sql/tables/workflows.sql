@@ -17,8 +17,8 @@ select duly.replay_workflow($1, $2, $3, $4, $5, $6)
 -- name: add_nodes
 select duly.add_nodes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 
--- name: run_errand
-select duly.run_errand()
+-- name: run_workflow_task
+select duly.run_workflow_task()
 
 -- name: forget_workflows
 select duly.forget_workflows($1, $2)
@@ -41,8 +41,8 @@ select parent, child, on_end as on from duly.workflow_edges where workflow_id = 
 select (options->'node'->>0)::uuid, options->'node'->>1 from duly.leased where run_id = $2 and tenant = $1 and options ? 'node'
 
 -- name: find_workflow
-select workflow_id, tenant, name, state, nodes as node_count, open_nodes, tags, then_tell::text as then_tell, marks->>'request_id' as request_id,
-       marks->>'traceparent' as traceparent, run_id, reason, replays, submitted_at, ended_at
+select workflow_id, tenant, name, state, nodes as node_count, open_nodes, tags, callbacks::text as callbacks, metadata->>'request_id' as request_id,
+       metadata->>'traceparent' as traceparent, run_id, reason, replays, submitted_at, ended_at
   from duly.workflows where workflow_id = $2 and tenant = $1
 
 -- name: nodes
@@ -86,19 +86,19 @@ select errand.task_id, flow.workflow_id, flow.name, flow.state, flow.reason, flo
        exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live
   from duly.workflow_tasks as errand join duly.workflows as flow on flow.workflow_id = errand.workflow_id
   left join duly.leased on leased.run_id = flow.run_id
- where errand.what = 'settle' and duly.is_errand_due(errand.due_at, errand.tries, (select duly.clock_now())) order by errand.task_id limit $1
+ where errand.what = 'settle' and duly.is_workflow_task_due(errand.due_at, errand.tries, (select duly.clock_now())) order by errand.task_id limit $1
 
 -- name: lock_end
 select state, replays from duly.workflows where workflow_id = $1 for share
 
--- name: put_off_errand
+-- name: postpone_workflow_task
 update duly.workflow_tasks set due_at = duly.clock_now() + $2 where task_id = $1
 
--- name: put_off_failed_errand
--- For longer each time, as run_errand does.
+-- name: postpone_failed_workflow_task
+-- For longer each time, as run_workflow_task does.
 update duly.workflow_tasks set due_at = duly.clock_now() + least(power(2, tries), 60) * interval '1 second', tries = least(tries + 1, 30) where task_id = $1
 
--- name: drop_errand
+-- name: drop_workflow_task
 delete from duly.workflow_tasks where task_id = $1
 
 -- name: vacuum_endings

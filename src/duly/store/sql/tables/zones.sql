@@ -11,11 +11,11 @@ select rules, before, changed, settled_at is not null from duly.zone_data
 select duly.adopt_zones($1, $2, $3, $4, $5, $6)
 
 -- name: page
-select last_id, job_id, name, generation, scheduled_at, previous_scheduled_at, schedule, calendars, cohort, tzdb, made_at, read_at
+select last_id, job_id, name, generation, scheduled_at, previous_scheduled_at, schedule, calendars, cohort, tzdb, created_at, read_at
   from duly.zoned_page($1, $2, $3)
 
 -- name: timed_otherwise
-select job_id, job_id, name, generation, scheduled_at, previous_scheduled_at, schedule, calendars, cohort, tzdb, made_at, read_at
+select job_id, job_id, name, generation, scheduled_at, previous_scheduled_at, schedule, calendars, cohort, tzdb, created_at, read_at
   from duly.timed_otherwise($1)
 
 -- name: timed_rightly

@@ -1,5 +1,5 @@
--- name: note
-select duly.note($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb)
+-- name: record
+select duly.record_audit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb)
 
 -- name: page
 -- Looked at from a position on, along the index of what leads there: so many rows at most, of which those are told that fit.
@@ -14,7 +14,7 @@ select looked.*, looked.detail::text as detail_text,
 -- name: submitter
 -- Who submitted a one-shot, or triggered a run of a job: that is noted in the transaction that made it.
 select at, actor_kind, actor, actor_name, action, request_id from duly.audit
- where tenant = $1 and subject_id = $2::text and action in ('job.created', 'run.run_again')
+ where tenant = $1 and subject_id = $2::text and action in ('job.created', 'run.rerun')
 union all
 select at, actor_kind, actor, actor_name, action, request_id from duly.audit
  where tenant = $1 and subject_id = $3::text and $2 <> $3 and action = 'job.triggered' and detail->>'run_id' = $2

@@ -2,10 +2,10 @@
 
 -- Make the day partitions of history from p_from on, where they are missing; what waits in the default partition for its day
 -- goes along. One that does not get its lock in time is left for the next call: behind a lock we wait for, every settle waits.
-create or replace function duly.make_partitions(p_from date, p_days integer) returns integer
+create or replace function duly.create_partitions(p_from date, p_days integer) returns integer
 language plpgsql set lock_timeout = '200ms' as $$
 declare
-    v_made   integer := 0;
+    v_created   integer := 0;
     v_day    date;
     v_parent text;
     v_moment text;
@@ -26,12 +26,12 @@ begin
                            v_parent || '_default', v_moment, v_day::text || ' 00:00+00', (v_day + 1)::text || ' 00:00+00', v_name);
             execute format('alter table duly.%I attach partition duly.%I for values from (%L) to (%L)',
                            v_parent, v_name, v_day::text || ' 00:00+00', (v_day + 1)::text || ' 00:00+00');
-            v_made := v_made + 1;
+            v_created := v_created + 1;
         exception when lock_not_available or duplicate_table then
             continue;
         end;
     end loop;
-    return v_made;
+    return v_created;
 end $$;
 
 -- Drop one day of history, whole. False: somebody is reading it, so it is left for the next call.

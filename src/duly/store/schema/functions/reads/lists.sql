@@ -159,7 +159,7 @@ create or replace function duly.page_runs(
 returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, state text, queue text, handler text, priority smallint, attempt integer,
     scheduled_at timestamptz, due_at timestamptz, started_at timestamptz, finished_at timestamptz, worker_id uuid, fence bigint, reason text,
-    detail jsonb, marks jsonb, job_name text)
+    detail jsonb, metadata jsonb, job_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
     {planned by index, by loop, in order, unsorted, once} as $$
 #variable_conflict use_column
@@ -168,14 +168,14 @@ begin
     return query
     select page.fits, page.number, page.run_id, page.job_id, page.tenant, page.state, page.queue, page.handler, page.priority, page.attempt,
            page.scheduled_at, page.due_at, page.started_at, page.finished_at, page.worker_id, page.fence, page.reason, page.detail,
-           duly.marks_of(page.marks), jobs.name
+           duly.metadata_of(page.metadata), jobs.name
       from (select * from (
                 select walk.*, row_number() over () as number,
                        walk.tenant = p_tenant
                        and (p_states is null or walk.state = any (p_states)) and (p_queues is null or walk.queue = any (p_queues))
                        and (p_handlers is null or walk.handler = any (p_handlers)) and (p_job_ids is null or walk.job_id = any (p_job_ids))
-                       and (p_tags is null or coalesce(walk.marks->'tags' ?& p_tags, false))
-                       and (p_any_tags is null or coalesce(walk.marks->'tags' ?| p_any_tags, false))
+                       and (p_tags is null or coalesce(walk.metadata->'tags' ?& p_tags, false))
+                       and (p_any_tags is null or coalesce(walk.metadata->'tags' ?| p_any_tags, false))
                        and (p_scheduled_since is null or walk.scheduled_at >= p_scheduled_since)
                        and (p_scheduled_before is null or walk.scheduled_at < p_scheduled_before)
                        and (p_due_since is null or walk.due_at >= p_due_since) and (p_due_before is null or walk.due_at < p_due_before)
@@ -209,7 +209,7 @@ create or replace function duly.page_runs_of_job(
 returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, state text, queue text, handler text, priority smallint, attempt integer,
     scheduled_at timestamptz, due_at timestamptz, started_at timestamptz, finished_at timestamptz, worker_id uuid, fence bigint, reason text,
-    detail jsonb, marks jsonb, job_name text)
+    detail jsonb, metadata jsonb, job_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
     {planned by index, by loop, in order, unsorted, once} as $$
 #variable_conflict use_column
@@ -225,14 +225,14 @@ begin
     return query
     select page.fits, page.number, page.run_id, page.job_id, page.tenant, page.state, page.queue, page.handler, page.priority, page.attempt,
            page.scheduled_at, page.due_at, page.started_at, page.finished_at, page.worker_id, page.fence, page.reason, page.detail,
-           duly.marks_of(page.marks), jobs.name
+           duly.metadata_of(page.metadata), jobs.name
       from (select * from (
                 select walk.*, row_number() over () as number,
                        walk.tenant = p_tenant
                        and (p_states is null or walk.state = any (p_states)) and (p_queues is null or walk.queue = any (p_queues))
                        and (p_handlers is null or walk.handler = any (p_handlers)) and (p_job_ids is null or walk.job_id = any (p_job_ids))
-                       and (p_tags is null or coalesce(walk.marks->'tags' ?& p_tags, false))
-                       and (p_any_tags is null or coalesce(walk.marks->'tags' ?| p_any_tags, false))
+                       and (p_tags is null or coalesce(walk.metadata->'tags' ?& p_tags, false))
+                       and (p_any_tags is null or coalesce(walk.metadata->'tags' ?| p_any_tags, false))
                        and (p_scheduled_since is null or walk.scheduled_at >= p_scheduled_since)
                        and (p_scheduled_before is null or walk.scheduled_at < p_scheduled_before)
                        and (p_due_since is null or walk.due_at >= p_due_since) and (p_due_before is null or walk.due_at < p_due_before)
@@ -267,7 +267,7 @@ create or replace function duly.wait_text(p_waits_for duly.wait, p_key text, p_o
                 when 'rate' then 'waits for its turn at rate ' || p_key
                 when 'destination' then 'waits for destination ' || p_key
                 else case when p_key like 'overlap/%' then 'waits for the run of its schedule before it'
-                          when p_key like 'catch-up/%' or p_key like 'backfill/%' then 'waits for its turn among the occurrences that are made up for'
+                          when p_key like 'catch-up/%' or p_key like 'backfill/%' then 'waits for its turn among the occurrences that are created up for'
                           when coalesce(p_options->'fifo', 'false') not in ('false', 'null') then 'waits for its turn in line ' || p_key
                           else 'waits for a place at ' || p_key end end
 $$;

@@ -14,7 +14,7 @@ create or replace function duly.tally() returns trigger language plpgsql as $$
 begin
     insert into duly.tallies (minute, tenant, queue, outcome, became, skew, duration, runs)
     select date_trunc('minute', finished_at, 'UTC'), tenant, queue, outcome, became,
-           case when outcome <> 'fenced' and marks->'waited' is null then duly.bucket_of(date_part('epoch', started_at - due_at)) end,
+           case when outcome <> 'fenced' and metadata->'waited' is null then duly.bucket_of(date_part('epoch', started_at - due_at)) end,
            case when outcome <> 'fenced' then duly.bucket_of(date_part('epoch', finished_at - started_at)) end, count(*)
       from ended group by 1, 2, 3, 4, 5, 6, 7;
     return null;

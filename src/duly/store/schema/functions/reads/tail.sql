@@ -76,7 +76,7 @@ begin
     return query
     select tenant, queue, outcome::text, became::text, width_bucket(delay, p_delays), width_bucket(duration, p_durations), count(*), sum(delay), sum(duration), max(xid)
       from (select tenant, queue, outcome, became, xid, date_part('epoch', finished_at - started_at) as duration,
-                   case when marks->'waited' is null then date_part('epoch', started_at - due_at) end as delay
+                   case when metadata->'waited' is null then date_part('epoch', started_at - due_at) end as delay
               from (select * from duly.attempts
                      where xid >= p_end and xid < least(p_stop, pg_snapshot_xmax(pg_current_snapshot())) and duly.is_of_this_cluster(xid, xmin)
                     union all

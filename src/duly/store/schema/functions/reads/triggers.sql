@@ -15,45 +15,45 @@ create or replace trigger jobs_tagged_anew after update of options on duly.jobs
 create or replace trigger jobs_versioned after update of generation on duly.jobs
    for each row when (old.generation <> new.generation) execute function duly.keep_version();
 
-create or replace trigger jobs_made after insert on duly.jobs referencing new table as made
-   for each statement execute function duly.note_made_jobs();
+create or replace trigger jobs_created after insert on duly.jobs referencing new table as created
+   for each statement execute function duly.record_created_jobs();
 
 create or replace trigger jobs_changed after update of generation, state on duly.jobs
-   for each row when (old.generation <> new.generation or old.state <> new.state) execute function duly.note_changed_job();
+   for each row when (old.generation <> new.generation or old.state <> new.state) execute function duly.record_changed_job();
 
 create or replace trigger backfills_held before insert on duly.backfills
-   for each row when (new.origin = 'schedule') execute function duly.hold_missed();
+   for each row when (new.origin = 'schedule') execute function duly.defer_missed();
 
 ---------------------------------------------------------------------------------------------------------- the end of a run
 
 create or replace trigger attempts_told before insert on duly.attempts
-   for each row when (new.marks ? 'then') execute function duly.tell();
+   for each row when (new.metadata ? 'callbacks') execute function duly.completion_callbacks();
 
 create or replace trigger attempts_noted before insert on duly.attempts
-   for each row when (new.marks ? 'node') execute function duly.note_ending();
+   for each row when (new.metadata ? 'node') execute function duly.record_node_end();
 
-create or replace trigger attempts_followed after insert on duly.attempts referencing new table as ended
-   for each statement execute function duly.note_followed();
+create or replace trigger attempts_end_dependencies after insert on duly.attempts referencing new table as ended
+   for each statement execute function duly.record_dependency_ends();
 
 create or replace trigger attempts_tallied after insert on duly.attempts referencing new table as ended
    for each statement execute function duly.tally();
 
 create or replace trigger dead_risen after delete on duly.dead
-   for each row when (old.options ? 'node') execute function duly.note_rising();
+   for each row when (old.options ? 'node') execute function duly.record_replayed_node();
 
 -- These two are queued once for each transaction, by the first note, and run at its end. One that can be deferred cannot be replaced.
-drop trigger if exists endings_seen_to on duly.ended_nodes;
-create constraint trigger endings_seen_to after insert on duly.ended_nodes deferrable initially deferred
+drop trigger if exists workflows_advanced on duly.ended_nodes;
+create constraint trigger workflows_advanced after insert on duly.ended_nodes deferrable initially deferred
    for each row when (new.is_first) execute function duly.advance();
 
-drop trigger if exists followed_seen_to on duly.ended_dependencies;
-create constraint trigger followed_seen_to after insert on duly.ended_dependencies deferrable initially deferred
-   for each row when (new.is_first) execute function duly.follow_on();
+drop trigger if exists dependents_advanced on duly.ended_dependencies;
+create constraint trigger dependents_advanced after insert on duly.ended_dependencies deferrable initially deferred
+   for each row when (new.is_first) execute function duly.advance_dependents();
 
 -------------------------------------------------------------------------------------------------------------- elsewhere
 
 create or replace trigger workflows_changed after update of state on duly.workflows
-   for each row when (old.state <> new.state and new.state in ('running', 'paused', 'cancelling')) execute function duly.note_changed_workflow();
+   for each row when (old.state <> new.state and new.state in ('running', 'paused', 'cancelling')) execute function duly.record_changed_workflow();
 
 create or replace trigger audit_is_kept before update or delete or truncate on duly.audit
    for each statement execute function duly.keep_audit();

@@ -25,41 +25,41 @@ create or replace view duly.live_runs with (security_invoker = true) as
 create or replace view duly.listed_timers with (security_invoker = true) as
     select tenant, run_id, job_id, case when attempt > 0 then 'retrying' else 'scheduled' end as state, queue, handler, priority, attempt, scheduled_at, due_at,
            null::timestamptz as started_at, null::timestamptz as finished_at, null::uuid as worker_id, null::bigint as fence,
-           null::text as reason, null::jsonb as detail, options as marks
+           null::text as reason, null::jsonb as detail, options as metadata
       from duly.timers where run_id is not null;
 
 create or replace view duly.listed_blocked with (security_invoker = true) as
     select tenant, run_id, job_id, 'blocked'::text as state, queue, handler, priority, attempt, scheduled_at, due_at,
            null::timestamptz as started_at, null::timestamptz as finished_at, null::uuid as worker_id, null::bigint as fence,
-           duly.wait_text(waits_for, key, options) as reason, null::jsonb as detail, options as marks
+           duly.wait_text(waits_for, key, options) as reason, null::jsonb as detail, options as metadata
       from duly.blocked;
 
 create or replace view duly.listed_ready with (security_invoker = true) as
     select tenant, run_id, job_id, case when attempt > 0 then 'retrying' else 'ready' end as state, queue, handler, priority, attempt, scheduled_at, due_at,
            null::timestamptz as started_at, null::timestamptz as finished_at, null::uuid as worker_id, null::bigint as fence,
-           null::text as reason, null::jsonb as detail, options as marks
+           null::text as reason, null::jsonb as detail, options as metadata
       from duly.ready;
 
 create or replace view duly.listed_leased with (security_invoker = true) as
     select tenant, run_id, job_id, duly.held_state(run_id, worker_id, due_at) as state, queue, handler, priority, attempt, scheduled_at, due_at,
            null::timestamptz as started_at, null::timestamptz as finished_at, worker_id, fence,
-           null::text as reason, null::jsonb as detail, options as marks
+           null::text as reason, null::jsonb as detail, options as metadata
       from duly.leased;
 
 create or replace view duly.listed_dead with (security_invoker = true) as
     select tenant, run_id, job_id, 'dead'::text as state, queue, handler, priority, attempt, scheduled_at, due_at,
            null::timestamptz as started_at, buried_at as finished_at, null::uuid as worker_id, null::bigint as fence,
-           reason, null::jsonb as detail, options as marks
+           reason, null::jsonb as detail, options as metadata
       from duly.dead;
 
 create or replace view duly.listed_succeeded with (security_invoker = true) as
     select tenant, run_id, job_id, 'succeeded'::text as state, queue, handler, priority, attempt, scheduled_at, due_at,
-           started_at, finished_at, worker_id, fence, reason, detail, marks
+           started_at, finished_at, worker_id, fence, reason, detail, metadata
       from duly.attempts_succeeded;
 
 create or replace view duly.listed_ended with (security_invoker = true) as
     select tenant, run_id, job_id, became::text as state, queue, handler, priority, attempt, scheduled_at, due_at,
-           started_at, finished_at, worker_id, fence, reason, detail, marks
+           started_at, finished_at, worker_id, fence, reason, detail, metadata
       from duly.attempts_failed where became in ('cancelled', 'expired', 'skipped');
 
 grant select on duly.live_runs, duly.listed_timers, duly.listed_blocked, duly.listed_ready, duly.listed_leased, duly.listed_dead,

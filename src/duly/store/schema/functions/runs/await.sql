@@ -35,9 +35,9 @@ begin
     unneeded as (delete from duly.checkpoints using taken where checkpoints.run_id = taken.run_id and taken.cancelled),
     ended as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
-                                   queue, handler, worker_id, reason, marks, generation, priority, payload, payload_stored, options)
+                                   queue, handler, worker_id, reason, metadata, generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, started_at, v_now, fence, tenant, attempt, 'cancelled', 'cancelled',
-               queue, handler, worker_id, 'cancelled', duly.marks_of(options), nullif(generation, 1), nullif(priority, 5), payload,
+               queue, handler, worker_id, 'cancelled', duly.metadata_of(options), nullif(generation, 1), nullif(priority, 5), payload,
                nullif(payload_stored, false), duly.options_kept(options)
           from taken where cancelled)
     select array_agg(run_id order by run_id), array_agg(fence order by run_id),
@@ -99,9 +99,9 @@ begin
     unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
-                                   queue, handler, worker_id, reason, marks, generation, priority, payload, payload_stored, options)
+                                   queue, handler, worker_id, reason, metadata, generation, priority, payload, payload_stored, options)
         select gone.run_id, gone.job_id, gone.scheduled_at, gone.due_at, closed.started_at, v_now, gone.fence, gone.tenant, gone.attempt,
-               'cancelled', 'cancelled', gone.queue, gone.handler, gone.worker_id, p_reason, duly.marks_of(gone.options),
+               'cancelled', 'cancelled', gone.queue, gone.handler, gone.worker_id, p_reason, duly.metadata_of(gone.options),
                nullif(gone.generation, 1), nullif(gone.priority, 5), gone.payload, nullif(gone.payload_stored, false), duly.options_kept(gone.options)
           from gone left join closed on closed.run_id = gone.run_id)
     select array_agg(run_id), array_agg(job_id) filter (where duly.has_consequence(options)),

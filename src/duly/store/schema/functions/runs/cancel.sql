@@ -14,24 +14,24 @@ declare
 begin
     with waiting as (
         delete from duly.timers where timers.run_id = any (p_run_ids) and timers.run_id is not null and duly.is_ours(timers.tenant)
-        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, duly.is_held(options) as inside),
-    at_gate as (
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, duly.holds_slot(options) as inside),
+    at_concurrency_key as (
         delete from duly.blocked where blocked.run_id = any (p_run_ids) and duly.is_ours(blocked.tenant)
-        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, duly.is_held(options) as inside),
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, duly.holds_slot(options) as inside),
     staged as (
         delete from duly.ready where ready.run_id = any (p_run_ids) and duly.is_ours(ready.tenant)
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, true as inside),
     gone as (
-        select * from waiting union all select * from at_gate union all select * from staged),
+        select * from waiting union all select * from at_concurrency_key union all select * from staged),
     unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
     recorded as (
-        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
-        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, p_reason, duly.marks_of(options),
+        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, p_reason, duly.metadata_of(options),
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from gone),
     leaving as (                                       -- One that had not entered its gate leaves nothing behind there, but may have stood before others in a line.
-        select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'gate' end as options
+        select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'concurrency' end as options
           from gone where duly.has_consequence(options))
     select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
       into v_gone, v_job_ids, v_tenants, v_options from leaving;
@@ -103,14 +103,14 @@ begin
             select run_id from duly.timers
              where options ?| array['expires_at', 'expires_seconds'] and run_id is not null and duly.expiry(scheduled_at, options) <= v_now
              order by duly.expiry(scheduled_at, options) limit p_limit for update skip locked))
-        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, duly.is_held(options) as inside),
-    at_gate as (
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, duly.holds_slot(options) as inside),
+    at_concurrency_key as (
         delete from duly.blocked where blocked.run_id = any (array(
             select run_id from duly.blocked
              where options ?| array['expires_at', 'expires_seconds'] and duly.expiry(scheduled_at, options) <= v_now
              order by duly.expiry(scheduled_at, options) limit p_limit for update skip locked))
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options,
-                  duly.is_held(options) or waits_for = 'rate' as inside),
+                  duly.holds_slot(options) or waits_for = 'rate' as inside),
     staged as (
         delete from duly.ready where ready.run_id = any (array(
             select run_id from duly.ready
@@ -118,17 +118,17 @@ begin
              order by duly.expiry(scheduled_at, options) limit p_limit for update skip locked))
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, true as inside),
     gone as (
-        select * from waiting union all select * from at_gate union all select * from staged),
+        select * from waiting union all select * from at_concurrency_key union all select * from staged),
     unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
     recorded as (
-        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'expired', queue, handler,
-               'expired at ' || to_char(duly.expiry(scheduled_at, options) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), duly.marks_of(options),
+               'expired at ' || to_char(duly.expiry(scheduled_at, options) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), duly.metadata_of(options),
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from gone),
     leaving as (                                       -- It may have stood before others in a line.
-        select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'gate' end as options
+        select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'concurrency' end as options
           from gone where duly.has_consequence(options))
     select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
       into v_gone, v_job_ids, v_tenants, v_options from leaving;

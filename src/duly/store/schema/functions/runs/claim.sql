@@ -16,32 +16,32 @@ declare
     v_weights integer[];
     v_aside   boolean;
     v_lines   duly.line[];
-    v_places  tid[];
+    v_slots  tid[];
 begin
     perform from duly.workers where workers.worker_id = p_worker_id and workers.until > v_now for key share;
     if not found then
         raise exception using errcode = 'DU010', message = format('worker %s has no live lease', p_worker_id);
     end if;
     select array_agg(asked.queue order by asked.number), array_agg(coalesce(asked.weight, 1) order by asked.number),
-           duly.stands_aside(p_queues, p_handlers, null)
+           duly.has_unroutable(p_queues, p_handlers, null)
       into v_open, v_weights, v_aside
       from unnest(p_queues, p_weights) with ordinality as asked(queue, weight, number)
      where not exists (select from duly.pauses where pauses.tenant is null and coalesce(pauses.queue, asked.queue) = asked.queue);
     if v_aside and v_open is not null then
-        perform duly.bring_back(v_open, p_handlers, null, greatest(100, 2 * p_limit));
+        perform duly.restore_routable(v_open, p_handlers, null, greatest(100, 2 * p_limit));
     end if;
     v_lines := case when v_open is not null then duly.lines(v_open, null, duly.lines_max(p_limit)) else '{}' end;
     if v_lines = '{}' then
         return;                                        -- An idle poll ends here: no fence drawn, nothing written, no commit to wait for.
     end if;
     v_fence := nextval('duly.fences');
-    v_places := duly.choose(v_lines, v_weights, p_handlers, true, true, p_limit, v_fence, v_now);
-    if v_places = '{}' then
+    v_slots := duly.choose(v_lines, v_weights, p_handlers, true, true, p_limit, v_fence, v_now);
+    if v_slots = '{}' then
         return;
     end if;
     return query
     with taken as (
-        delete from duly.ready where ctid = any (v_places) returning *)
+        delete from duly.ready where ctid = any (v_slots) returning *)
     insert into duly.leased ({run}, fence, worker_id, claimed_at)
     select {run: attempt = attempt + 1}, v_fence, p_worker_id, v_now
       from taken
@@ -73,19 +73,19 @@ declare
     v_quotas integer[];
     v_took   integer[];
     v_slice  tid[];
-    v_places tid[] := '{}';
+    v_slots tid[] := '{}';
 begin
     if exists (select from duly.limits) then
         v_limits := duly.lock_limits(v_lines);
-        v_rooms := array(select one.places - duly.count_leased(one.tenant, one.queue, one.places) from unnest(v_limits) as one);
+        v_rooms := array(select one.slots - duly.count_leased(one.tenant, one.queue, one.slots) from unnest(v_limits) as one);
         v_lines := array(
             select row(line.number, line.queue, line.tenant, line.priority, line.due_at, line.weight,
                        exists (select from unnest(v_limits) as one where duly.is_within(one, line.tenant, line.queue)), 0)::duly.line
               from unnest(v_lines) as line
-             where not exists (select from unnest(v_limits, v_rooms) as one(tenant, queue, places, set_by, set_at, room)
+             where not exists (select from unnest(v_limits, v_rooms) as one(tenant, queue, slots, set_by, set_at, room)
                                 where one.room <= 0 and coalesce(one.tenant, line.tenant) = line.tenant and coalesce(one.queue, line.queue) = line.queue));
         if v_lines = '{}' then
-            return v_places;
+            return v_slots;
         end if;
     end if;
     if cardinality(v_lines) = 1 and v_limits = '{}' then       -- One queue, one tenant, one priority: nothing to share out.
@@ -122,7 +122,7 @@ begin
                        left join (select found.number, count(*) as runs from found group by found.number) as counted on counted.number = each.number
                       order by each.number)
           into v_slice, v_took;
-        v_places := v_places || v_slice;
+        v_slots := v_slots || v_slice;
         v_left := v_left - cardinality(v_slice);
         for i in 1 .. cardinality(v_rooms) loop
             v_rooms[i] := v_rooms[i] - (select coalesce(sum(line.took), 0)
@@ -144,7 +144,7 @@ begin
                                 where one.room <= 0 and duly.is_within(v_limits[one.i], line.tenant, line.queue))
              order by line.place);
     end loop;
-    return v_places;
+    return v_slots;
 end $$;
 
 -- Take out of ready what is leased already, with a record. A claim that met such a duplicate was refused by the unique key of
@@ -161,6 +161,6 @@ begin
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
         select run_id, job_id, scheduled_at, due_at, duly.clock_now(), tenant, attempt, 'skipped', 'running', queue, handler, 'skipped_duplicate'
           from losers)
-    select array_agg(tenant), array_agg(options) into v_tenants, v_options from losers where duly.is_gated(options);
+    select array_agg(tenant), array_agg(options) into v_tenants, v_options from losers where duly.has_limits(options);
     perform duly.release(v_tenants, v_options, 1, null) where v_tenants is not null;
 end $$;

@@ -66,12 +66,12 @@ end $$;
 create or replace function duly.turn(p_queues text[], p_tenants integer[]) returns void
 language plpgsql as $$
 begin
-    update duly.claim_turns set tenant = given.tenant
+    update duly.claim_positions set tenant = given.tenant
       from unnest(p_queues, p_tenants) as given(queue, tenant)
-     where claim_turns.ctid = any (array(select ctid from duly.claim_turns where claim_turns.queue = any (p_queues) for update skip locked)) and claim_turns.queue = given.queue;
-    insert into duly.claim_turns (queue, tenant)
+     where claim_positions.ctid = any (array(select ctid from duly.claim_positions where claim_positions.queue = any (p_queues) for update skip locked)) and claim_positions.queue = given.queue;
+    insert into duly.claim_positions (queue, tenant)
     select given.queue, given.tenant from unnest(p_queues, p_tenants) as given(queue, tenant)
-     where not exists (select from duly.claim_turns where claim_turns.queue = given.queue) on conflict do nothing;
+     where not exists (select from duly.claim_positions where claim_positions.queue = given.queue) on conflict do nothing;
 end $$;
 
 -- The lines that a claim may take from, in order of queue, tenant and priority; without those of tenants that are held. Where there are more than
@@ -84,9 +84,9 @@ declare
     v_seen duly.line[];
     v_more duly.line[];
 begin
-    if p_tenant is null and exists (select from duly.claim_turns) then
-        v_from := array(select coalesce(claim_turns.tenant, 0) from unnest(p_queues) with ordinality as asked(queue, number)
-                          left join duly.claim_turns on claim_turns.queue = asked.queue order by asked.number);
+    if p_tenant is null and exists (select from duly.claim_positions) then
+        v_from := array(select coalesce(claim_positions.tenant, 0) from unnest(p_queues) with ordinality as asked(queue, number)
+                          left join duly.claim_positions on claim_positions.queue = asked.queue order by asked.number);
     end if;
     v_seen := array(select row(w.number, p_queues[w.number], w.tenant, w.priority, w.due_at, 1, false, 0)::duly.line
                       from duly.walk(p_queues, v_from, v_to, p_lines_max) as w order by w.step);
@@ -214,7 +214,7 @@ begin
     return array(
         select asked.queue from unnest(duly.open_queues(p_queues, p_tenant)) with ordinality as asked(queue, number)
          where not exists (select from duly.limits where coalesce(limits.tenant, p_tenant) = p_tenant and coalesce(limits.queue, asked.queue) = asked.queue
-                              and duly.count_leased(limits.tenant, limits.queue, limits.places) >= limits.places)
+                              and duly.count_leased(limits.tenant, limits.queue, limits.slots) >= limits.slots)
          order by asked.number);
 end $$;
 

@@ -14,7 +14,7 @@ language sql stable parallel safe as $$
 $$;
 
 -- When a job was made: the first 48 bits of its id, as of any run.
-create or replace function duly.made_at(p_job_id uuid) returns timestamptz language sql stable parallel safe as $$
+create or replace function duly.created_at(p_job_id uuid) returns timestamptz language sql stable parallel safe as $$
     select to_timestamp(('x' || translate(left(p_job_id::text, 13), '-', ''))::bit(48)::bigint / 1000.0)
 $$;
 
@@ -43,4 +43,4 @@ create or replace function duly.seconds_until(p_moment timestamptz, p_now timest
     select case when p_moment > p_now then date_part('epoch', p_moment - p_now) else 0 end
 $$;
 
-grant execute on function duly.run_id, duly.occurrence_id, duly.made_at, duly.batch_name to duly_api;
+grant execute on function duly.run_id, duly.occurrence_id, duly.created_at, duly.batch_name to duly_api;

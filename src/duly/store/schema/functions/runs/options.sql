@@ -39,10 +39,10 @@ $$;
 -- Whether this is a rule for failures: of one error, status or exit code, and what then.
 create or replace function duly.is_retry_rule(p_value jsonb) returns boolean language sql immutable parallel safe as $$
     select case when jsonb_typeof(p_value) <> 'object' then false
-                else p_value - array['then', 'error', 'status', 'exit', 'delay_seconds'] = '{}' and (p_value->>'then' in ('retry', 'bury', 'snooze')) is true
+                else p_value - array['action', 'error', 'status', 'exit', 'delay_seconds'] = '{}' and (p_value->>'action' in ('retry', 'dead', 'snooze')) is true
                      and (p_value ? 'error')::integer + (p_value ? 'status')::integer + (p_value ? 'exit')::integer = 1
-                     and not jsonb_path_exists(p_value - array['then', 'delay_seconds'], '$.* ? (@.type() != "string")')
-                     and duly.is_span(p_value->'delay_seconds') and (p_value->>'then' <> 'snooze' or p_value ? 'delay_seconds') end
+                     and not jsonb_path_exists(p_value - array['action', 'delay_seconds'], '$.* ? (@.type() != "string")')
+                     and duly.is_span(p_value->'delay_seconds') and (p_value->>'action' <> 'snooze' or p_value ? 'delay_seconds') end
 $$;
 
 create or replace function duly.is_retry(p_value jsonb) returns boolean language sql immutable parallel safe as $$
@@ -62,7 +62,7 @@ create or replace function duly.is_retry(p_value jsonb) returns boolean language
 $$;
 
 -- A concurrency key: its name, and how many runs may be under way at once.
-create or replace function duly.is_gate(p_value jsonb) returns boolean language sql immutable parallel safe as $$
+create or replace function duly.is_concurrency(p_value jsonb) returns boolean language sql immutable parallel safe as $$
     select p_value is null or (jsonb_typeof(p_value->0) = 'string' and duly.is_name(p_value->>0)
                                and p_value->2 is null and (p_value->1)::text ~ '^[1-9][0-9]{0,5}$') is true
 $$;
@@ -75,17 +75,17 @@ create or replace function duly.are_tags(p_tags jsonb) returns boolean language 
                      and not jsonb_path_exists(p_tags, '$[*] ? (!(@ like_regex "^.{1,200}$" flag "s"))') end
 $$;
 
-create or replace function duly.is_mark(p_value jsonb) returns boolean language sql immutable parallel safe as $$
+create or replace function duly.is_label(p_value jsonb) returns boolean language sql immutable parallel safe as $$
     select case when p_value is null then true when jsonb_typeof(p_value) = 'string' then length(p_value #>> '{}') between 1 and 200 else false end
 $$;
 
 -- Whether this says whom to tell: of every end, of burials, or both; each a URL, or a job.
-create or replace function duly.are_told(p_then jsonb) returns boolean language sql immutable parallel safe as $$
-    select case when p_then is null then true when jsonb_typeof(p_then) <> 'object' then false
-                else p_then - array['done', 'dead'] = '{}' and p_then <> '{}'
-                     and not jsonb_path_exists(p_then, '$.* ? (@.type() != "object")')
-                     and not jsonb_path_exists(p_then, '$.* ? (!(exists(@.url ? (@.type() == "string")) || exists(@.job ? (@.type() == "string"))))')
-                     and not jsonb_path_exists(p_then, '$.* ? (exists(@.url) && exists(@.job))') end
+create or replace function duly.are_callbacks(p_callbacks jsonb) returns boolean language sql immutable parallel safe as $$
+    select case when p_callbacks is null then true when jsonb_typeof(p_callbacks) <> 'object' then false
+                else p_callbacks - array['end', 'failure'] = '{}' and p_callbacks <> '{}'
+                     and not jsonb_path_exists(p_callbacks, '$.* ? (@.type() != "object")')
+                     and not jsonb_path_exists(p_callbacks, '$.* ? (!(exists(@.url ? (@.type() == "string")) || exists(@.job ? (@.type() == "string"))))')
+                     and not jsonb_path_exists(p_callbacks, '$.* ? (exists(@.url) && exists(@.job))') end
 $$;
 
 create or replace function duly.is_parent(p_value jsonb) returns boolean language sql immutable parallel safe as $$
@@ -94,7 +94,7 @@ create or replace function duly.is_parent(p_value jsonb) returns boolean languag
 $$;
 
 -- What a run follows: 1 to 100 pairs of a job's id and the end that is asked of it, each job once. domain/runs/dependencies.py says the same.
-create or replace function duly.is_after(p_value jsonb) returns boolean language sql immutable parallel safe as $$
+create or replace function duly.is_depends_on(p_value jsonb) returns boolean language sql immutable parallel safe as $$
     select case when jsonb_typeof(p_value) <> 'array' or jsonb_array_length(p_value) not between 1 and 100 then false
                 else (select bool_and(coalesce(jsonb_typeof(pair) = 'array' and jsonb_typeof(pair->0) = 'string'
                                                and pair->>0 ~ '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$'
@@ -104,8 +104,8 @@ create or replace function duly.is_after(p_value jsonb) returns boolean language
 $$;
 
 -- What is said besides: the one who checks the rest knows nothing of it, because nobody but a one-shot may say it.
-create or replace function duly.but_after(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
-    select case when p_options->'after' is not null then p_options - 'after' else p_options end
+create or replace function duly.without_dependencies(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
+    select case when p_options->'depends_on' is not null then p_options - 'depends_on' else p_options end
 $$;
 
 -- Names that say that a value is a secret: domain/targets/masking.py has the same.
@@ -123,7 +123,7 @@ $$;
 
 -- Whether a secret among options is not sealed. A run without a target and without callbacks pays nothing.
 create or replace function duly.has_clear_secret(p_options jsonb) returns boolean language sql immutable parallel safe as $$
-    select case when p_options ?| array['target', 'then'] then
+    select case when p_options ?| array['target', 'callbacks'] then
         exists (select from jsonb_path_query(p_options, 'lax $.target.**.headers'::jsonpath) as held
                  cross join lateral jsonb_each_text(case when jsonb_typeof(held) = 'object' then held else '{}' end) as one
                  where duly.is_secret_name(one.key) and one.value !~ '^sealed:[A-Za-z0-9_-]{1,64}:[A-Za-z0-9_-]{38,}$')
@@ -137,15 +137,15 @@ $$;
 -- Options come from any language, and every worker has to read them: see store/boxes/options.py.
 create or replace function duly.are_options(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select jsonb_typeof(p_options) = 'object'
-       and p_options - array['retry', 'timeout_seconds', 'gate', 'fifo', 'rate', 'expires_at', 'expires_seconds', 'tags', 'request_id',
-                             'traceparent', 'target', 'then', 'parent', 'again_of', 'own'] = '{}' and coalesce(p_options->'own', 'true') = 'true'
-       and duly.is_retry(p_options->'retry') and duly.is_gate(p_options->'gate') and duly.is_rate(p_options->'rate')
-       and (p_options->'fifo' is null or (p_options->'fifo' = 'true' and (p_options #> '{gate,1}') = '1') is true)
+       and p_options - array['retry', 'timeout_seconds', 'concurrency', 'fifo', 'rate', 'expires_at', 'expires_seconds', 'tags', 'request_id',
+                             'traceparent', 'target', 'callbacks', 'parent', 'rerun_of', 'own'] = '{}' and coalesce(p_options->'own', 'true') = 'true'
+       and duly.is_retry(p_options->'retry') and duly.is_concurrency(p_options->'concurrency') and duly.is_rate(p_options->'rate')
+       and (p_options->'fifo' is null or (p_options->'fifo' = 'true' and (p_options #> '{concurrency,1}') = '1') is true)
        and (jsonb_typeof(p_options->'timeout_seconds') = 'null' or duly.is_span(p_options->'timeout_seconds'))
        and duly.is_moment(p_options->'expires_at') and duly.is_span(p_options->'expires_seconds')
-       and duly.are_tags(p_options->'tags') and duly.is_mark(p_options->'request_id') and duly.is_mark(p_options->'traceparent')
-       and coalesce(jsonb_typeof(p_options->'target'), 'object') = 'object' and duly.are_told(p_options->'then') and duly.is_parent(p_options->'parent')
-       and duly.is_parent(p_options->'again_of') and not duly.has_clear_secret(p_options)
+       and duly.are_tags(p_options->'tags') and duly.is_label(p_options->'request_id') and duly.is_label(p_options->'traceparent')
+       and coalesce(jsonb_typeof(p_options->'target'), 'object') = 'object' and duly.are_callbacks(p_options->'callbacks') and duly.is_parent(p_options->'parent')
+       and duly.is_parent(p_options->'rerun_of') and not duly.has_clear_secret(p_options)
 $$;
 
 -- Refuse options, in a sentence that has no secret in it.
@@ -156,13 +156,13 @@ begin
             hint = 'Submit it over HTTP or with the Python SDK, which seal it: a header, a variable or a parameter of a URL whose name says that it is one.';
     end if;
     raise exception using errcode = 'DU005', message = format(
-        'options %s are none we know', case when jsonb_typeof(p_options) = 'object' then p_options - array['target', 'then'] else p_options end),
-        hint = 'Known are retry, timeout_seconds, gate, fifo, rate, expires_at, expires_seconds, tags, request_id, traceparent, target, then,'
-               ' parent, after and own, each in its own shape.';
+        'options %s are none we know', case when jsonb_typeof(p_options) = 'object' then p_options - array['target', 'callbacks'] else p_options end),
+        hint = 'Known are retry, timeout_seconds, concurrency, fifo, rate, expires_at, expires_seconds, tags, request_id, traceparent, target, callbacks,'
+               ' parent, depends_on and own, each in its own shape.';
 end $$;
 
 -- Who asks is not part of what is asked for: the same job under the same key is the same, whatever request brought it.
-create or replace function duly.asked_options(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
+create or replace function duly.requested_options(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
     select case when p_options ?| array['request_id', 'traceparent'] then nullif(p_options - array['request_id', 'traceparent'], '{}') else p_options end
 $$;
 
@@ -217,23 +217,23 @@ $$;
 -- node, because the end of a run is what its workflow goes on by, and what it followed; the key and the rate that it had to pass, and whether
 -- it has waited. Not immutable, because what it calls is not: so it is written out where it is called, instead of called for each run. A run
 -- that has none of it pays nothing: it mostly has no options at all. Of one that has nothing else to tell, little is built.
-create or replace function duly.marks_of(p_options jsonb) returns jsonb language sql stable parallel safe as $$
-    select case when p_options ?| array['tags', 'request_id', 'traceparent', 'then', 'parent', 'node', 'after']
+create or replace function duly.metadata_of(p_options jsonb) returns jsonb language sql stable parallel safe as $$
+    select case when p_options ?| array['tags', 'request_id', 'traceparent', 'callbacks', 'parent', 'node', 'depends_on']
                 then jsonb_strip_nulls(jsonb_build_object('tags', p_options->'tags', 'request_id', p_options->'request_id', 'parent', p_options->'parent',
-                                                          'traceparent', p_options->'traceparent', 'then', p_options->'then', 'node', p_options->'node',
-                                                          'after', p_options->'after', 'gate', p_options->'gate', 'fifo', p_options->'fifo',
+                                                          'traceparent', p_options->'traceparent', 'callbacks', p_options->'callbacks', 'node', p_options->'node',
+                                                          'depends_on', p_options->'depends_on', 'concurrency', p_options->'concurrency', 'fifo', p_options->'fifo',
                                                           'rate', p_options->'rate', 'waited', p_options->'waited'))
-                when p_options ?| array['gate', 'rate', 'waited']
+                when p_options ?| array['concurrency', 'rate', 'waited']
                 then case when p_options ?| array['fifo', 'rate', 'waited']
-                          then jsonb_strip_nulls(jsonb_build_object('gate', p_options->'gate', 'fifo', p_options->'fifo', 'rate', p_options->'rate',
+                          then jsonb_strip_nulls(jsonb_build_object('concurrency', p_options->'concurrency', 'fifo', p_options->'fifo', 'rate', p_options->'rate',
                                                                     'waited', p_options->'waited'))
-                          else jsonb_build_object('gate', p_options->'gate') end end
+                          else jsonb_build_object('concurrency', p_options->'concurrency') end end
 $$;
 
 -- The options of a run that its record keeps beside its marks; null where there are none. Together they are the options it had. Whom to tell
 -- leaves the marks when it was told, so it is kept here.
 create or replace function duly.options_kept(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
-    select nullif(p_options - array['tags', 'request_id', 'traceparent', 'parent', 'node', 'after', 'gate', 'fifo', 'rate', 'waited'], '{}')
+    select nullif(p_options - array['tags', 'request_id', 'traceparent', 'parent', 'node', 'depends_on', 'concurrency', 'fifo', 'rate', 'waited'], '{}')
 $$;
 
-grant execute on function duly.marks_of to duly_api;
+grant execute on function duly.metadata_of to duly_api;

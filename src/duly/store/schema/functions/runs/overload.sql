@@ -5,7 +5,7 @@
 -- what nobody knows waits for a person. What stands aside counts where nobody serves its queue. What a person holds is left out, and so is
 -- the backfill lane, which is meant to wait.
 -- At most about twice a second, however many do it. Returns how many stand there; null: somebody else did it just now.
-create or replace function duly.note_overloads(p_default interval, p_lines integer) returns integer
+create or replace function duly.record_overloads(p_default interval, p_lines integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
@@ -56,19 +56,19 @@ begin
     judged as (
         select oldest.tenant, oldest.queue, oldest.due_at, coalesce(queue_ages.age_limit, p_default) as age_limit from oldest
           left join duly.queue_ages on queue_ages.queue = oldest.queue)
-    insert into duly.overloads (tenant, queue, oldest_due_at, noted_at, age_limit)
+    insert into duly.overloads (tenant, queue, oldest_due_at, recorded_at, age_limit)
     select judged.tenant, judged.queue, judged.due_at, v_now, judged.age_limit from judged
      where v_now - judged.due_at > judged.age_limit
         or (v_now - judged.due_at > judged.age_limit / 2 and exists (select from duly.overloads where overloads.tenant = judged.tenant and overloads.queue = judged.queue))
      order by judged.tenant, judged.queue
-    on conflict (tenant, queue) do update set oldest_due_at = excluded.oldest_due_at, noted_at = excluded.noted_at, age_limit = excluded.age_limit;
-    delete from duly.overloads where overloads.noted_at < v_now or overloads.noted_at > v_now;
+    on conflict (tenant, queue) do update set oldest_due_at = excluded.oldest_due_at, recorded_at = excluded.recorded_at, age_limit = excluded.age_limit;
+    delete from duly.overloads where overloads.recorded_at < v_now or overloads.recorded_at > v_now;
     return (select count(*) from duly.overloads);
 end $$;
 
 -- What falls due within the next minutes, counted by queue, minute and rhythm, with one of the tenants whose it is. Of many timers a part of the shards is read, over
 -- which jobs are spread evenly, and counted for all.
-create or replace function duly.coming(p_minutes integer, p_most integer)
+create or replace function duly.upcoming(p_minutes integer, p_most integer)
 returns table (queue text, minute integer, every_seconds integer, cohort bigint, scheduled_at timestamptz, fires bigint,
                tenant integer)
 language plpgsql stable {planned by index, in order} as $$

@@ -53,7 +53,7 @@ end $$;
 -- When the clock was set back, what is reserved lies as far ahead of now as it lay ahead of the moment it was reckoned at,
 -- as if no time had passed between, and the turns of the clock before are taken back. A step that is smaller than turns are told apart by
 -- is waited for.
-create or replace function duly.pace_one(p_tenant integer, p_key text, p_now timestamptz) returns integer
+create or replace function duly.reserve_one(p_tenant integer, p_key text, p_now timestamptz) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
@@ -72,14 +72,14 @@ begin
     select * into strict v_pace from duly.rate_limits where rate_limits.tenant = p_tenant and rate_limits.key = p_key;
     select * into v_limit from duly.key_limits where key_limits.tenant = p_tenant and key_limits.key = p_key;
     if v_pace.reckoned_at > p_now + duly.step_back_min() then
-        if duly.untake_turns(p_tenant, p_key, c_turns, p_now) >= c_turns then
+        if duly.release_reservations(p_tenant, p_key, c_turns, p_now) >= c_turns then
             return 0;                                  -- There may be more: it is not reckoned anew before all are back.
         end if;
         v_pace.next_at := p_now + (v_pace.next_at - v_pace.reckoned_at);
     end if;
     v_owed := greatest(date_part('epoch', v_pace.next_at - p_now), 0) * v_pace.per_second;
-    v_pace.per_second := greatest(coalesce(v_limit.per_second, v_pace.asked_per_second), duly.rate_min());
-    v_pace.burst := coalesce(v_limit.burst, v_pace.asked_burst);
+    v_pace.per_second := greatest(coalesce(v_limit.per_second, v_pace.requested_per_second), duly.rate_min());
+    v_pace.burst := coalesce(v_limit.burst, v_pace.requested_burst);
     v_owed := least(v_owed / v_pace.per_second, c_owed);  -- What is reserved are runs, and not a stretch of time.
     v_burst := (v_pace.burst - 1) / v_pace.per_second;
     v_turns := least(greatest(floor((c_ahead + v_burst - v_owed) * v_pace.per_second) + 1, 0), c_turns);
@@ -110,7 +110,7 @@ begin
 end $$;
 
 -- Give turns to those who have just come to their rates, the last thing in a transaction. Rates are locked in one order, after gates.
-create or replace function duly.pace(p_tenants integer[], p_rates jsonb[]) returns integer
+create or replace function duly.reserve(p_tenants integer[], p_rates jsonb[]) returns integer
 language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
@@ -120,17 +120,17 @@ declare
 begin
     for v_rate in select u.tenant, (u.rate->>0) collate "C" as key, max((u.rate->>1)::double precision) as per_second, max((u.rate->>2)::integer) as burst
                     from unnest(p_tenants, p_rates) as u(tenant, rate) group by 1, 2 order by 1, 2 loop
-        insert into duly.rate_limits (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at)
+        insert into duly.rate_limits (tenant, key, per_second, burst, requested_per_second, requested_burst, next_at, look_at)
         values (v_rate.tenant, v_rate.key, v_rate.per_second, v_rate.burst, v_rate.per_second, v_rate.burst, v_now, v_now)
-        on conflict (tenant, key) do update set asked_per_second = excluded.asked_per_second, asked_burst = excluded.asked_burst;
-        v_given := v_given + duly.pace_one(v_rate.tenant, v_rate.key, duly.clock_now());
+        on conflict (tenant, key) do update set requested_per_second = excluded.requested_per_second, requested_burst = excluded.requested_burst;
+        v_given := v_given + duly.reserve_one(v_rate.tenant, v_rate.key, duly.clock_now());
     end loop;
     return v_given;
 end $$;
 
 -- Give turns at the rates that are to be looked at, and at those whose reckoning lies ahead of the clock, which was therefore set back; so
 -- many at most. Those that somebody works on are passed over.
-create or replace function duly.pace_due(p_limit integer) returns table (looked integer, given integer)
+create or replace function duly.reserve_due(p_limit integer) returns table (looked integer, given integer)
 language plpgsql {planned by index, in order} as $$
 #variable_conflict use_column
 declare
@@ -141,12 +141,12 @@ begin
     given := 0;
     for v_one in select tenant, key from duly.rate_limits where look_at <= v_now order by look_at limit p_limit for update skip locked loop
         looked := looked + 1;
-        given := given + duly.pace_one(v_one.tenant, v_one.key, v_now);
+        given := given + duly.reserve_one(v_one.tenant, v_one.key, v_now);
     end loop;
     for v_one in select tenant, key from duly.rate_limits where reckoned_at > v_now + duly.step_back_min()
                   order by reckoned_at desc limit p_limit for update skip locked loop
         looked := looked + 1;
-        given := given + duly.pace_one(v_one.tenant, v_one.key, v_now);
+        given := given + duly.reserve_one(v_one.tenant, v_one.key, v_now);
     end loop;
     return next;
 end $$;
@@ -157,7 +157,7 @@ create or replace function duly.step_back_min() returns interval language sql im
 
 -- Take turns back that were given by a clock which was set back since, and let who had them stand in line again, in front: so many at
 -- most. What somebody is claiming at the moment goes back through its worker. Returns how many.
-create or replace function duly.untake_turns(p_tenant integer, p_key text, p_limit integer, p_now timestamptz) returns integer
+create or replace function duly.release_reservations(p_tenant integer, p_key text, p_limit integer, p_now timestamptz) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
@@ -171,7 +171,7 @@ begin
         returning *),
     waiting as (
         insert into duly.blocked ({run}, waits_for, key, blocked_at)
-        select {run: due_at = scheduled_at, options = duly.keeping_place(options)}, 'rate', p_key, p_now
+        select {run: due_at = scheduled_at, options = duly.keeping_slot(options)}, 'rate', p_key, p_now
           from back
         on conflict do nothing)
     select count(*) into v_back from back;

@@ -43,7 +43,7 @@ begin
         select found.scheduled_at, found.due_at, found.worker_id, found.fence, found.previous
           into scheduled_at, due_at, worker_id, fence, v_moment
           from (select ready.scheduled_at, ready.due_at, null::uuid as worker_id, null::bigint as fence, ready.previous_scheduled_at as previous
-                  from duly.ready where ready.run_id = v_run_id and ready.attempt = 0 and not coalesce(ready.options ?| array['gate', 'rate'], false)
+                  from duly.ready where ready.run_id = v_run_id and ready.attempt = 0 and not coalesce(ready.options ?| array['concurrency', 'rate'], false)
                 union all
                 select leased.scheduled_at, leased.due_at, leased.worker_id, leased.fence, leased.previous_scheduled_at
                   from duly.leased where leased.run_id = v_run_id and leased.attempt = 1
@@ -87,7 +87,7 @@ begin
         select asked.run_id from unnest(p_run_ids) as asked(run_id))
     insert into duly.signals (worker_id, run_id, fence, what, sent_at)
     select leased.worker_id, leased.run_id, leased.fence, 'recall', v_now from held join duly.leased on leased.run_id = held.run_id
-     where exists (select from duly.workers where workers.worker_id = leased.worker_id and workers.tenant is null) and not coalesce(leased.options ?| array['gate', 'rate'], false)
+     where exists (select from duly.workers where workers.worker_id = leased.worker_id and workers.tenant is null) and not coalesce(leased.options ?| array['concurrency', 'rate'], false)
        and not exists (select from duly.signals as sent where sent.worker_id = leased.worker_id and sent.run_id = leased.run_id
                           and sent.fence = leased.fence and sent.what = 'cancel')
     on conflict (worker_id, run_id, fence, what) do update set sent_at = greatest(excluded.sent_at, signals.sent_at + interval '1 microsecond')

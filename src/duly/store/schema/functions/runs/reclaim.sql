@@ -39,13 +39,13 @@ begin
         on conflict do nothing),
     in_line as (
         insert into duly.timers ({run}, shard)
-        select {run: due_at = scheduled_at, attempt = attempt - 1, options = duly.keeping_place(options)}, duly.shard_of(job_id)
+        select {run: due_at = scheduled_at, attempt = attempt - 1, options = duly.keeping_slot(options)}, duly.shard_of(job_id)
           from back where not cancelled and options ? 'rate'
         on conflict do nothing),
     ended as (
-        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
-        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled', duly.marks_of(options),
+        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled', duly.metadata_of(options),
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from back where cancelled)
     select array_agg(run_id), array_agg(fence), array_agg(job_id) filter (where cancelled and duly.has_consequence(options)),
@@ -143,7 +143,7 @@ begin
         select leased.run_id, leased.fence, signals.worker_id from duly.signals
           join duly.leased on leased.run_id = signals.run_id and leased.fence = signals.fence and leased.worker_id = signals.worker_id
          where signals.what = 'cancel' and signals.sent_at <= v_now - p_stop and leased.options->'overlap'->>0 = 'cancel_running'
-           and exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.waits_for = 'concurrency' and blocked.key = leased.options->'gate'->>0)
+           and exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.waits_for = 'concurrency' and blocked.key = leased.options->'concurrency'->>0)
          limit 1000),
     gone as (
         delete from duly.leased using overstayed
@@ -153,9 +153,9 @@ begin
     unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became, queue, handler, worker_id,
-                                   reason, marks, generation, priority, payload, payload_stored, options)
+                                   reason, metadata, generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, fence, tenant, attempt, 'lost', 'cancelled', queue, handler, worker_id,
-               'did not stop in time, and the next run takes its place', duly.marks_of(options),
+               'did not stop in time, and the next run takes its place', duly.metadata_of(options),
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from gone)
     select array_agg(run_id), array_agg(job_id), array_agg(tenant), array_agg(options) into v_gone, v_job_ids, v_tenants, v_options from gone;

@@ -15,8 +15,8 @@ declare
     v_now          timestamptz := duly.clock_now();
     v_overloaded   jsonb := duly.overloaded();
     v_tenants      integer[];
-    v_gates        text[];
-    v_places       integer[];
+    v_keys        text[];
+    v_slots       integer[];
     v_left         integer[];
     v_policies     text[];
     v_waiting_max  integer[];
@@ -26,56 +26,56 @@ declare
     v_turns        jsonb[];
     v_released     integer := 0;
 begin
-    select array_agg(tenant), array_agg(gate), array_agg(places), array_agg(left_gate), array_agg(policy), array_agg(waiting_max)
-      into v_tenants, v_gates, v_places, v_left, v_policies, v_waiting_max
-      from (select tenant, gate, max(places) as places, sum(left_gate) as left_gate, max(policy) as policy, max(waiting_max) as waiting_max
-              from (select u.tenant, (u.options->'gate'->>0) collate "C" as gate,
-                           case when not u.options ? 'fifo' then (u.options->'gate'->>1)::integer end as places,     -- Of a line, its one place says nothing of others.
-                           case when u.options ? 'outside' then 0 else p_left end as left_gate,
+    select array_agg(tenant), array_agg(key), array_agg(slots), array_agg(left_slots), array_agg(policy), array_agg(waiting_max)
+      into v_tenants, v_keys, v_slots, v_left, v_policies, v_waiting_max
+      from (select tenant, key, max(slots) as slots, sum(left_slots) as left_slots, max(policy) as policy, max(waiting_max) as waiting_max
+              from (select u.tenant, (u.options->'concurrency'->>0) collate "C" as key,
+                           case when not u.options ? 'fifo' then (u.options->'concurrency'->>1)::integer end as slots,     -- Of a line, its one place says nothing of others.
+                           case when u.options ? 'outside' then 0 else p_left end as left_slots,
                            u.options->'overlap'->>0 as policy, (u.options->'overlap'->>1)::integer as waiting_max
                       from unnest(p_tenants, p_options) as u(tenant, options)
-                     where u.options ? 'gate' and not (p_left = 0 and u.options ? 'held')
+                     where u.options ? 'concurrency' and not (p_left = 0 and u.options ? 'held')
                     union all
-                    select tenant, key, (options->'gate'->>1)::integer, 0, null, null from unnest(p_arrived)) as each
-             group by tenant, gate order by tenant, gate) as sorted;
+                    select tenant, key, (options->'concurrency'->>1)::integer, 0, null, null from unnest(p_arrived)) as each
+             group by tenant, key order by tenant, key) as sorted;
     if v_tenants is not null then
-        insert into duly.concurrency_keys (tenant, key, places)               -- Locks those that are there, and writes them not.
-        select tenant, gate, coalesce(places, 1) from unnest(v_tenants, v_gates, v_places) as u(tenant, gate, places)
-        on conflict (tenant, key) do update set places = excluded.places where false;
+        insert into duly.concurrency_keys (tenant, key, slots)               -- Locks those that are there, and writes them not.
+        select tenant, key, coalesce(slots, 1) from unnest(v_tenants, v_keys, v_slots) as u(tenant, key, slots)
+        on conflict (tenant, key) do update set slots = excluded.slots where false;
         -- Each key that was named, locked, with the slots that are free after those who left.
         with asked as materialized (
-            select u.tenant, u.gate, row.place, row.active - u.left_gate as active, line.stands, row.in_line,
-                   case when line.stands or row.in_line then 1 else row.places end as places,
-                   case when line.stands or row.in_line then 1 else row.places end - greatest(row.active - u.left_gate, 0) as free
-              from unnest(v_tenants, v_gates, v_places, v_left) as u(tenant, gate, places, left_gate)
+            select u.tenant, u.key, row.place, row.active - u.left_slots as active, line.stands, row.in_line,
+                   case when line.stands or row.in_line then 1 else row.slots end as slots,
+                   case when line.stands or row.in_line then 1 else row.slots end - greatest(row.active - u.left_slots, 0) as free
+              from unnest(v_tenants, v_keys, v_slots, v_left) as u(tenant, key, slots, left_slots)
              cross join lateral (
-                   select concurrency_keys.ctid as place, concurrency_keys.active, concurrency_keys.in_line and concurrency_keys.active > u.left_gate as in_line,
-                          coalesce((select limits.places from duly.key_limits as limits where limits.tenant = u.tenant and limits.key = u.gate), u.places,
-                                   (select (options->'gate'->>1)::integer from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.gate
-                                     order by due_at, run_id limit 1), 1) as places
-                     from duly.concurrency_keys where concurrency_keys.tenant = u.tenant and concurrency_keys.key = u.gate limit 1) as row
+                   select concurrency_keys.ctid as place, concurrency_keys.active, concurrency_keys.in_line and concurrency_keys.active > u.left_slots as in_line,
+                          coalesce((select limits.slots from duly.key_limits as limits where limits.tenant = u.tenant and limits.key = u.key), u.slots,
+                                   (select (options->'concurrency'->>1)::integer from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.key
+                                     order by due_at, run_id limit 1), 1) as slots
+                     from duly.concurrency_keys where concurrency_keys.tenant = u.tenant and concurrency_keys.key = u.key limit 1) as row
              cross join lateral (
-                   select exists (select from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.gate and blocked.options ? 'fifo') as stands
+                   select exists (select from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.key and blocked.options ? 'fifo') as stands
                    offset 0) as line),
         -- The oldest waiting runs of a key without FIFO order, as many as it has free slots.
         oldest as materialized (
-            select asked.tenant, asked.gate, waiter.run_id from asked cross join lateral (
-                   select run_id from duly.blocked where blocked.tenant = asked.tenant and blocked.waits_for = 'concurrency' and blocked.key = asked.gate
+            select asked.tenant, asked.key, waiter.run_id from asked cross join lateral (
+                   select run_id from duly.blocked where blocked.tenant = asked.tenant and blocked.waits_for = 'concurrency' and blocked.key = asked.key
                     order by due_at, run_id limit asked.free for update skip locked) as waiter
              where asked.free > 0 and not asked.stands),
         -- The first run of a key in FIFO order, unless an earlier one is due and still in `timers`.
         first_in_line as materialized (
-            select asked.tenant, asked.gate, waiter.run_id from asked cross join lateral (
+            select asked.tenant, asked.key, waiter.run_id from asked cross join lateral (
                    select blocked.run_id from duly.blocked where blocked.run_id = (
                        select first.run_id from (
                               select run_id, due_at, duly.line_of(options) as line from duly.blocked as waiting
-                               where waiting.tenant = asked.tenant and waiting.waits_for = 'concurrency' and waiting.key = asked.gate and waiting.options ? 'fifo'
+                               where waiting.tenant = asked.tenant and waiting.waits_for = 'concurrency' and waiting.key = asked.key and waiting.options ? 'fifo'
                                order by due_at, duly.line_of(options), run_id limit 1) as first
                         where (select true from duly.timers
-                               where timers.tenant = asked.tenant and ((timers.options->'gate'->>0) collate "C") = asked.gate and timers.options ? 'fifo'
+                               where timers.tenant = asked.tenant and ((timers.options->'concurrency'->>0) collate "C") = asked.key and timers.options ? 'fifo'
                                  and (timers.due_at, duly.line_of(timers.options)) < (first.due_at, first.line) and not timers.options ? 'held'
                                  and not duly.is_postponed(v_overloaded, timers.priority, timers.run_id, timers.tenant, timers.queue)
-                               order by timers.tenant, ((timers.options->'gate'->>0) collate "C"), timers.due_at, duly.line_of(timers.options)
+                               order by timers.tenant, ((timers.options->'concurrency'->>0) collate "C"), timers.due_at, duly.line_of(timers.options)
                                limit 1) is null)          -- In the order of the index, so that no other can serve.
                       for update skip locked) as waiter
              where asked.free > 0 and asked.stands),
@@ -84,14 +84,14 @@ begin
         -- Arriving runs that enter: runs that have waited go before them.
         passing as materialized (                      -- Who has waited enters before who comes.
             select run_id from (
-                select run_id, first_value(room) over gate as room, row_number() over gate - 1 as number from (
-                    select tenant, gate, 0 as kind, null::timestamptz as due_at, null::uuid as run_id, sum(free) as room from (
-                           select tenant, gate, greatest(free, 0) as free from asked union all select tenant, gate, -1 from chosen) as left_free
+                select run_id, first_value(room) over key as room, row_number() over key - 1 as number from (
+                    select tenant, key, 0 as kind, null::timestamptz as due_at, null::uuid as run_id, sum(free) as room from (
+                           select tenant, key, greatest(free, 0) as free from asked union all select tenant, key, -1 from chosen) as left_free
                      where p_arrived is not null
-                     group by tenant, gate
+                     group by tenant, key
                     union all
                     select tenant, key, 1, due_at, run_id, null from unnest(p_arrived)) as met
-                window gate as (partition by tenant, gate order by kind, due_at, run_id)) as numbered
+                window key as (partition by tenant, key order by kind, due_at, run_id)) as numbered
              where number between 1 and room),
         -- Arriving runs, and whether they enter.
         arrived as materialized (
@@ -117,7 +117,7 @@ begin
         -- With one they keep their slot and wait for a reservation.
         turning as (
             insert into duly.blocked ({run}, waits_for, key, blocked_at)
-            select {run: options = duly.keeping_place(options)}, 'rate', options->'rate'->>0, v_now
+            select {run: options = duly.keeping_slot(options)}, 'rate', options->'rate'->>0, v_now
               from entering where options ? 'rate'
             on conflict do nothing
             returning run_id, tenant, options),
@@ -137,16 +137,16 @@ begin
                and run_id not in (select staged.run_id from staged union all select left_out.run_id from left_out)),
         -- What each key holds afterwards: those who left are gone, those who entered are counted.
         totals as materialized (
-            select max(place) as place, max(places) as places, greatest(sum(active), 0) + sum(entered) as active, bool_or(in_line) as in_line from (
-                   select tenant, gate, place, places, active, 0 as entered, in_line from asked
-                   union all select tenant, options->'gate'->>0, null, null, 0, 1, options ? 'fifo' from staged
-                   union all select tenant, options->'gate'->>0, null, null, 0, 1, options ? 'fifo' from turning) as each
-             group by tenant, gate),
+            select max(place) as place, max(slots) as slots, greatest(sum(active), 0) + sum(entered) as active, bool_or(in_line) as in_line from (
+                   select tenant, key, place, slots, active, 0 as entered, in_line from asked
+                   union all select tenant, options->'concurrency'->>0, null, null, 0, 1, options ? 'fifo' from staged
+                   union all select tenant, options->'concurrency'->>0, null, null, 0, 1, options ? 'fifo' from turning) as each
+             group by tenant, key),
         -- Keys in use say so; unchanged rows are not written.
         counted as (
-            update duly.concurrency_keys set active = totals.active, places = totals.places, in_line = totals.in_line from totals
+            update duly.concurrency_keys set active = totals.active, slots = totals.slots, in_line = totals.in_line from totals
              where concurrency_keys.ctid = totals.place and totals.active > 0
-               and (concurrency_keys.active, concurrency_keys.places, concurrency_keys.in_line) <> (totals.active, totals.places, totals.in_line)),
+               and (concurrency_keys.active, concurrency_keys.slots, concurrency_keys.in_line) <> (totals.active, totals.slots, totals.in_line)),
         -- A key that nobody uses has no row.
         closed as (
             delete from duly.concurrency_keys where ctid = any (array(select totals.place from totals where totals.active = 0)))
@@ -156,9 +156,9 @@ begin
             -- Where runs may wait only in limited company, those beyond it are dropped: the newest of a queue, the older of a buffer of one.
             with dropped as (
                 delete from duly.blocked where run_id = any (array(
-                    select waiter.run_id from unnest(v_tenants, v_gates, v_policies, v_waiting_max) as u(tenant, gate, policy, waiting_max)
+                    select waiter.run_id from unnest(v_tenants, v_keys, v_policies, v_waiting_max) as u(tenant, key, policy, waiting_max)
                      cross join lateral (
-                           select run_id from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.gate
+                           select run_id from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.key
                             order by case when u.policy = 'queue' then due_at end, case when u.policy <> 'queue' then due_at end desc, run_id
                            offset u.waiting_max for update skip locked) as waiter
                      where u.waiting_max is not null))
@@ -172,7 +172,7 @@ begin
     end if;
     select array_agg(u.tenant), array_agg(u.options->'rate') into v_rate_tenants, v_rates
       from unnest(p_tenants, p_options) as u(tenant, options)
-     where p_left = 0 and u.options ? 'rate' and (u.options ? 'held' or not u.options ? 'gate');
-    perform duly.pace(v_turning || v_rate_tenants, v_turns || v_rates) where v_turning is not null or v_rate_tenants is not null;
+     where p_left = 0 and u.options ? 'rate' and (u.options ? 'held' or not u.options ? 'concurrency');
+    perform duly.reserve(v_turning || v_rate_tenants, v_turns || v_rates) where v_turning is not null or v_rate_tenants is not null;
     return v_released;
 end $$;

@@ -37,9 +37,9 @@ begin
     return query
     with gone as (delete from duly.dead where dead.run_id = any (p_run_ids) and duly.is_ours(dead.tenant) returning *),
     unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
-    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                generation, priority, payload, payload_stored, options)
-    select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded', duly.marks_of(options - 'then'),
+    select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded', duly.metadata_of(options - 'callbacks'),
            nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
       from gone
     returning attempts.run_id;
@@ -83,7 +83,7 @@ create or replace function duly.page_dead(
     p_beginning text, p_errors text[], p_job_ids uuid[], p_tags text[], p_any_tags text[], p_limit integer, p_looks integer)
 returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, queue text, handler text, priority smallint, attempt integer,
-    scheduled_at timestamptz, due_at timestamptz, buried_at timestamptz, reason text, replays integer, marks jsonb, job_name text)
+    scheduled_at timestamptz, due_at timestamptz, buried_at timestamptz, reason text, replays integer, metadata jsonb, job_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
     {planned by index, by loop, in order, unsorted} as $$
 #variable_conflict use_column
@@ -91,7 +91,7 @@ begin
     perform duly.must_be_ours(p_tenant);
     return query
     select page.fits, page.number, page.run_id, page.job_id, page.tenant, page.queue, page.handler, page.priority, page.attempt,
-           page.scheduled_at, page.due_at, page.buried_at, page.reason, page.replays, duly.marks_of(page.options), jobs.name
+           page.scheduled_at, page.due_at, page.buried_at, page.reason, page.replays, duly.metadata_of(page.options), jobs.name
       from (select * from (
                 select walk.*, row_number() over () as number,
                        (p_queues is null or walk.queue = any (p_queues)) and (p_handlers is null or walk.handler = any (p_handlers))

@@ -4,7 +4,7 @@
 
 -- Whether something follows from the end of a run besides its record: it leaves a gate, arms the next fire, or is counted.
 create or replace function duly.has_consequence(p_options jsonb) returns boolean language sql immutable parallel safe as $$
-    select coalesce(p_options ?| array['gate', 'rearm', 'watch'], false)
+    select coalesce(p_options ?| array['concurrency', 'rearm', 'watch'], false)
 $$;
 
 -- Somebody has asked this holder to give the run up: then it is not tried again.
@@ -15,20 +15,20 @@ $$;
 -- Record successes that have no consequence and take the runs out of their holder's hands. Returns the fences and runs that
 -- were there; for a missing one nothing has changed.
 create or replace function duly.finish(
-    p_worker_id uuid, p_places tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
+    p_worker_id uuid, p_slots tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
 returns table (run_id uuid, fence bigint)
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     return query
     with done as (
-        delete from duly.leased using unnest(p_places, p_fences, p_started, p_finished, p_results) as held(place, fence, started_at, finished_at, result)
+        delete from duly.leased using unnest(p_slots, p_fences, p_started, p_finished, p_results) as held(place, fence, started_at, finished_at, result)
          where leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.*, held.started_at, held.finished_at, held.result)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
-                               queue, handler, worker_id, result, marks, generation, priority, payload, payload_stored, options)
+                               queue, handler, worker_id, result, metadata, generation, priority, payload, payload_stored, options)
     select run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, 'succeeded', 'succeeded',
-           queue, handler, worker_id, result, duly.marks_of(options), nullif(generation, 1), nullif(priority, 5),
+           queue, handler, worker_id, result, duly.metadata_of(options), nullif(generation, 1), nullif(priority, 5),
            case when pg_column_size(payload) <= coalesce((select payload_bytes from duly.history_limits), 8192) then payload end,
            case when payload_stored then true when pg_column_size(payload) > coalesce((select payload_bytes from duly.history_limits), 8192) then false end,
            duly.options_kept(options)
@@ -72,7 +72,7 @@ begin
                   case when held.became = 'retrying' and duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence)
                        then 'cancelled' else held.became end as became),
     retrying as (                                      -- A retry is part of its run, so it keeps the place where order matters; any other gate's it gives back.
-        select done.*, case when duly.keeps_place(options) then options || '{"held": true}' else options end as carried from done where became = 'retrying'),
+        select done.*, case when duly.keeps_slot(options) then options || '{"held": true}' else options end as carried from done where became = 'retrying'),
     again as (
         insert into duly.ready ({run})
         select {run: options = carried}
@@ -93,9 +93,9 @@ begin
         delete from duly.checkpoints using done where checkpoints.run_id = done.run_id and done.became not in ('retrying', 'dead')),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
-                                   queue, handler, worker_id, reason, result, detail, marks, generation, priority, payload, payload_stored, options)
+                                   queue, handler, worker_id, reason, result, detail, metadata, generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, was_due_at, started_at, finished_at, fence, tenant,
-               attempt, outcome, became, queue, handler, worker_id, reason, result, detail, duly.marks_of(options),
+               attempt, outcome, became, queue, handler, worker_id, reason, result, detail, duly.metadata_of(options),
                case when ends then nullif(generation, 1) end, case when ends then nullif(priority, 5) end,
                case when ends and (became <> 'succeeded' or pg_column_size(payload) <= coalesce((select payload_bytes from duly.history_limits), 8192)) then payload end,
                case when not ends then null when payload_stored then true
@@ -105,7 +105,7 @@ begin
         returning attempts.run_id, attempts.fence),
     leaving as (
         select job_id, tenant, options, became from done
-         where (became <> 'retrying' and duly.has_consequence(options)) or (duly.is_gated(options) and not duly.keeps_place(options)))
+         where (became <> 'retrying' and duly.has_consequence(options)) or (duly.has_limits(options) and not duly.keeps_slot(options)))
     select (select array_agg(run_id order by run_id) from recorded), (select array_agg(fence order by run_id) from recorded),
            array_agg(leaving.job_id), array_agg(leaving.tenant), array_agg(leaving.options), array_agg(leaving.became::text)
       into v_run_ids, v_fences, v_job_ids, v_tenants, v_options, v_became from leaving;
@@ -168,7 +168,7 @@ begin
         end if;
     end loop;
     perform duly.release(array_agg(u.tenant), array_agg(u.options), 1, null)
-       from unnest(p_tenants, p_options) as u(tenant, options) where u.options ? 'gate' having count(*) > 0;
+       from unnest(p_tenants, p_options) as u(tenant, options) where u.options ? 'concurrency' having count(*) > 0;
 end $$;
 
 -- Count a run that failed for good, and pause its schedule after so many in a row.

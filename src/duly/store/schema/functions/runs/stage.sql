@@ -207,7 +207,7 @@ begin
     -- Missed moments that are to run go to the backfill lane, once for each stretch.
     catching_up as (
         insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at,
-                                    previous_scheduled_at, asked_at, schedule, calendars)
+                                    previous_scheduled_at, requested_at, schedule, calendars)
         select duly.occurrence_id(fires.job_id, catch_up.from_at, 'catch-up'), fires.job_id, fires.tenant, shard, 'schedule', catch_up.from_at,
                catch_up.to_at, catch_up.from_at, catch_up.rate, catch_up.total, v_now, previous_scheduled_at, v_now, jobs.schedule,
                duly.calendars_of(fires.tenant, jobs.schedule)
@@ -236,7 +236,7 @@ begin
         on conflict (run_id) do nothing
         returning run_id),
     -- Runs that wait for a slot or a reservation are blocked under it, in the order of their due moments.
-    at_gate as (
+    at_concurrency_key as (
         insert into duly.blocked ({run}, waits_for, key, blocked_at)
         select staging.*, duly.wait_kind(options), duly.wait_key(options), v_now from staging where duly.must_enter(options) and not duly.may_pass(options)
         on conflict (run_id) do nothing
@@ -245,18 +245,18 @@ begin
     losers as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'ready', queue, handler, 'skipped_duplicate'
-          from staging where (select count(*) from staged) + (select count(*) from at_gate) < (select count(*) from staging where not duly.may_pass(options))
+          from staging where (select count(*) from staged) + (select count(*) from at_concurrency_key) < (select count(*) from staging where not duly.may_pass(options))
            and not duly.may_pass(options)
-           and run_id not in (select staged.run_id from staged union all select at_gate.run_id from at_gate)),
+           and run_id not in (select staged.run_id from staged union all select at_concurrency_key.run_id from at_concurrency_key)),
     -- Shards of which a whole batch was taken, and how far: next_due begins there.
     full_shards as (
         select shard, max(due_at) as due_at from due where p_only is null group by shard having count(*) >= p_per_shard)
     select (select count(*) from due), (select array_agg(shard order by shard) from full_shards),
            (select array_agg(due_at order by shard) from full_shards), array_agg(tenant), array_agg(options),
            (select array_agg(last_run_id) from fires where runs and overlap = 'cancel_running' and last_run_id is not null),
-           (select array_agg(row(staging.*, 'concurrency', options->'gate'->>0, v_now)::duly.blocked) from staging where duly.may_pass(options))
+           (select array_agg(row(staging.*, 'concurrency', options->'concurrency'->>0, v_now)::duly.blocked) from staging where duly.may_pass(options))
       into v_staged, v_full, v_reached, v_tenants, v_options, v_stopped, v_arrived
-      from (select tenant, options from at_gate
+      from (select tenant, options from at_concurrency_key
             union all                                  -- Others may have waited for this one, which does not run.
             select tenant, options from fires where not runs and options ? 'fifo') as looked_at;
     perform duly.release(v_tenants, v_options, 0, v_arrived) where v_tenants is not null or v_arrived is not null;

@@ -6,14 +6,14 @@ create or replace function duly.submit(
     handler text, payload jsonb default '{}', queue text default 'default', priority integer default 5,
     at timestamptz default null, delay interval default null, key text default null, options jsonb default null, tenant integer default 1)
 returns uuid language sql as $$
-    select duly.check_asked(payload, priority, at, delay, key, options, tenant);
+    select duly.check_requested(payload, priority, at, delay, key, options, tenant);
     select job_id from duly.submit_one(tenant, coalesce(key, gen_random_uuid()::text), handler, payload::text, queue, priority::smallint,
                                           at, delay, options::text)
 $$;
 
 -- Refuse what only plain SQL can ask for, in a sentence: Python's doors have seen to it before they come here. It is looked at before the
 -- key, so a moment that is past is not judged: it was none when this key was used first.
-create or replace function duly.check_asked(
+create or replace function duly.check_requested(
     p_payload jsonb, p_priority integer, p_at timestamptz, p_delay interval, p_key text, p_options jsonb, p_tenant integer)
 returns void language plpgsql as $$
 declare
@@ -64,7 +64,7 @@ declare
     v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_handler, v_payload, p_queue, p_priority,
                                                   coalesce((date_part('epoch', p_at) * 1000000)::bigint, 0),
                                                   coalesce((date_part('epoch', p_delay) * 1000000)::bigint, -1),
-                                                  duly.asked_options(p_options::jsonb)), 'UTF8'));
+                                                  duly.requested_options(p_options::jsonb)), 'UTF8'));
     v_key     duly.idempotency_keys;
 begin
     scheduled_at := coalesce(p_at, v_now + p_delay, v_now);
@@ -115,19 +115,19 @@ begin
     end if;
     if p_at < p_now - p_grace or p_at > p_now + interval '100 years' or p_delay < interval '0' or p_delay > interval '100 years'
        or p_payload_bytes > 262144 or p_priority not between 0 and 9 or p_options is not null then
-        perform duly.check_one(p_at, p_delay, p_payload_bytes, p_priority, duly.but_after(p_options), p_now, p_grace);
+        perform duly.check_one(p_at, p_delay, p_payload_bytes, p_priority, duly.without_dependencies(p_options), p_now, p_grace);
     end if;
     v_options := duly.numbered(p_options);
     if v_stored then
         insert into duly.payloads (job_id, generation, body, stored_at) values (p_run_id, 1, p_payload, p_now);
     end if;
-    if v_options->'after' is not null then
+    if v_options->'depends_on' is not null then
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                   payload_stored, queue, handler, payload, options, waits_for, key, blocked_at)
         values (p_run_id, p_run_id, p_due_at, p_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
                 'dependency', '', p_now);
-        perform duly.follow(p_tenant, array[p_run_id], array[v_options], p_now);
-    elsif p_due_at > p_now + p_horizon or duly.is_gated(v_options) then
+        perform duly.add_dependencies(p_tenant, array[p_run_id], array[v_options], p_now);
+    elsif p_due_at > p_now + p_horizon or duly.has_limits(v_options) then
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
                                  queue, handler, payload, options, shard)
         values (p_run_id, p_run_id, p_due_at, p_due_at, 1, p_tenant, p_priority, v_stored, p_queue, p_handler, v_payload, v_options,
@@ -188,11 +188,11 @@ begin
       from unnest(p_handlers, p_queues, p_at, p_delays, p_payloads, p_priorities, p_options) as u(handler, queue, at, delay, payload, priority, options)
      where duly.is_name(u.handler) is not true or duly.is_name(u.queue) is not true or u.at < v_now - p_grace or u.at > v_now + interval '100 years' or u.delay < interval '0' or u.delay > interval '100 years'
         or octet_length(u.payload) > 262144 or u.priority not between 0 and 9
-        or (u.options is not null and not duly.are_options(duly.but_after(u.options::jsonb)))
+        or (u.options is not null and not duly.are_options(duly.without_dependencies(u.options::jsonb)))
         or u.options::jsonb->'expires_at' < to_jsonb(extract(epoch from v_now - p_grace)) limit 1;
     if found then
         perform duly.check_names(v_bad.handler, v_bad.queue);
-        perform duly.check_one(v_bad.at, v_bad.delay, v_bad.bytes, v_bad.priority, duly.but_after(v_bad.options::jsonb), v_now, p_grace);
+        perform duly.check_one(v_bad.at, v_bad.delay, v_bad.bytes, v_bad.priority, duly.without_dependencies(v_bad.options::jsonb), v_now, p_grace);
     end if;
     with asked as materialized (
         select u.number, duly.run_id(moment.at, v_name || u.number::text) as run_id, moment.at as due_at, u.handler, u.queue, u.priority,
@@ -208,24 +208,24 @@ begin
                                  queue, handler, payload, options, shard)
         select run_id, run_id, due_at, due_at, 1, p_tenant, priority, stored, queue, handler,
                case when not stored then payload end, options, duly.shard_of(run_id)
-          from asked where (due_at > v_now + p_horizon or duly.is_gated(options)) and options->'after' is null),
+          from asked where (due_at > v_now + p_horizon or duly.has_limits(options)) and options->'depends_on' is null),
     soon as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                 payload_stored, queue, handler, payload, options)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options
-          from asked where due_at <= v_now + p_horizon and not duly.is_gated(options) and options->'after' is null),
+          from asked where due_at <= v_now + p_horizon and not duly.has_limits(options) and options->'depends_on' is null),
     following as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                   payload_stored, queue, handler, payload, options, waits_for, key, blocked_at)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options, 'dependency', '', v_now
-          from asked where options->'after' is not null)
-    select array_agg(run_id order by number), array_agg(due_at order by number), array_agg(run_id) filter (where options->'after' is not null),
-           array_agg(options) filter (where options->'after' is not null)
+          from asked where options->'depends_on' is not null)
+    select array_agg(run_id order by number), array_agg(due_at order by number), array_agg(run_id) filter (where options->'depends_on' is not null),
+           array_agg(options) filter (where options->'depends_on' is not null)
       into v_ids, v_moments, v_followers, v_options from asked;
     if v_followers is not null then
-        perform duly.follow(p_tenant, v_followers, v_options, v_now);
+        perform duly.add_dependencies(p_tenant, v_followers, v_options, v_now);
     end if;
     perform duly.admit(p_tenant, 0, cardinality(p_handlers));
     return query select u.run_id, u.moment, false from unnest(v_ids, v_moments) as u(run_id, moment);
@@ -250,21 +250,21 @@ begin
     with waiting as (
         delete from duly.timers where timers.run_id = p_run_id and (timers.job_id = p_run_id and timers.tenant = p_tenant
                and timers.generation = p_generation and timers.attempt = 0 and not coalesce(timers.options ? 'node', false)) is true
-        returning scheduled_at, previous_scheduled_at, losses, suspect, options, null::duly.wait as waits_for, duly.is_held(options) as inside),
-    at_gate as (
+        returning scheduled_at, previous_scheduled_at, losses, suspect, options, null::duly.wait as waits_for, duly.holds_slot(options) as inside),
+    at_concurrency_key as (
         delete from duly.blocked where blocked.run_id = p_run_id and (blocked.job_id = p_run_id and blocked.tenant = p_tenant
                and blocked.generation = p_generation and blocked.attempt = 0 and not coalesce(blocked.options ? 'node', false)) is true
-        returning scheduled_at, previous_scheduled_at, losses, suspect, options, waits_for, duly.is_held(options) as inside),
+        returning scheduled_at, previous_scheduled_at, losses, suspect, options, waits_for, duly.holds_slot(options) as inside),
     staged as (
         delete from duly.ready where ready.run_id = p_run_id and (ready.job_id = p_run_id and ready.tenant = p_tenant
                and ready.generation = p_generation and ready.attempt = 0 and not coalesce(ready.options ? 'node', false)) is true
         returning scheduled_at, previous_scheduled_at, losses, suspect, options, null::duly.wait as waits_for, true as inside)
-    select * into v_was from (select * from waiting union all select * from at_gate union all select * from staged) as was;
+    select * into v_was from (select * from waiting union all select * from at_concurrency_key union all select * from staged) as was;
     if not found then
         return false;
     end if;
     perform duly.check_names(p_handler, p_queue);
-    perform duly.check_one(nullif(p_at, v_was.scheduled_at), null, octet_length(p_payload), p_priority, duly.but_after(p_options::jsonb), v_now, p_grace);
+    perform duly.check_one(nullif(p_at, v_was.scheduled_at), null, octet_length(p_payload), p_priority, duly.without_dependencies(p_options::jsonb), v_now, p_grace);
     v_options := duly.numbered(p_options::jsonb);
     if v_stored then
         insert into duly.payloads (job_id, generation, body, stored_at) values (p_run_id, p_generation + 1, v_payload, v_now);
@@ -274,7 +274,7 @@ begin
         insert into duly.blocked ({run}, waits_for, key, blocked_at)
         values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, 0, p_priority, v_was.losses,
                 v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options, 'dependency', '', v_now);
-    elsif v_due_at > v_now + p_horizon or duly.is_gated(v_options) then
+    elsif v_due_at > v_now + p_horizon or duly.has_limits(v_options) then
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, losses, suspect,
                                  payload_stored, queue, handler, payload, options, shard)
         values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, p_priority, v_was.losses,
@@ -288,7 +288,7 @@ begin
     if duly.has_consequence(v_was.options) then
         perform duly.leave(array[p_run_id], array[p_tenant],
                               array[case when v_was.inside then v_was.options when v_was.options ? 'fifo' then v_was.options || '{"outside": true}'
-                                         else v_was.options - 'gate' end], null, v_now);
+                                         else v_was.options - 'concurrency' end], null, v_now);
     end if;
     return true;
 end $$;
@@ -318,7 +318,7 @@ begin
     perform duly.check_quotas(p_tenant, 0, case when replayed then 0 else 1 end);
     if not replayed then
         if v_parent is not null then
-            perform duly.note_subtasks(p_tenant, array[v_parent], array[job_id]);
+            perform duly.record_subtasks(p_tenant, array[v_parent], array[job_id]);
         end if;
         insert into duly.audit (tenant, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, request_id, detail)
         values (p_tenant, duly.clock_now(), p_actor_kind, p_actor, p_actor_name, 'job.created', 'job', job_id::text, p_request_id,
@@ -351,15 +351,15 @@ begin
     end if;
     if not v_replayed then
         if cardinality(array_remove(v_parents, null)) > 0 then
-            perform duly.note_subtasks(p_tenant, v_parents, v_ids);
+            perform duly.record_subtasks(p_tenant, v_parents, v_ids);
         end if;
         insert into duly.audit (tenant, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, request_id, detail)
-        select p_tenant, duly.clock_now(), made.kind, made.actor, made.name, 'job.created', 'job', made.job_id::text, made.request_id,
-               jsonb_build_object('handler', made.handler, 'queue', made.queue)
+        select p_tenant, duly.clock_now(), created.kind, created.actor, created.name, 'job.created', 'job', created.job_id::text, created.request_id,
+               jsonb_build_object('handler', created.handler, 'queue', created.queue)
           from unnest(v_ids, p_handlers, p_queues, p_actor_kinds, p_actors, p_actor_names, p_request_ids)
-                   as made(job_id, handler, queue, kind, actor, name, request_id);
+                   as created(job_id, handler, queue, kind, actor, name, request_id);
     end if;
-    return query select made.job_id, made.scheduled_at, v_replayed from unnest(v_ids, v_moments) as made(job_id, scheduled_at);
+    return query select created.job_id, created.scheduled_at, v_replayed from unnest(v_ids, v_moments) as created(job_id, scheduled_at);
 end $$;
 
 grant execute on function duly.submit_many, duly.create_one_shot, duly.create_one_shots,

@@ -3,7 +3,7 @@
 
 -- Run a schedule's job now, beside its schedule. It obeys overlap, unless told to run beside what is active; only a run that
 -- obeys is what the next occurrence is judged by. One that has a rate waits for its turn. The key makes a repeated request one run.
-create or replace function duly.trigger(p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean, p_settles boolean default true)
+create or replace function duly.trigger(p_job_id uuid, p_key text, p_payload jsonb, p_allow_overlap boolean, p_settles boolean default true)
 returns table (run_id uuid, answer text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 #variable_conflict use_column
@@ -12,8 +12,8 @@ declare
     v_timer   duly.timers := duly.take_next_fire(p_job_id);
     v_run_id  uuid := duly.occurrence_id(p_job_id, v_now, 'manual:' || p_key);
     v_key     text := 'trigger/' || p_job_id || '/' || p_key;
-    v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_payload, p_beside), 'UTF8'));
-    v_options jsonb := duly.numbered(case when p_beside then v_timer.options - array['gate', 'overlap', 'fifo'] else v_timer.options end - 'rearm');
+    v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_payload, p_allow_overlap), 'UTF8'));
+    v_options jsonb := duly.numbered(case when p_allow_overlap then v_timer.options - array['concurrency', 'overlap', 'fifo'] else v_timer.options end - 'rearm');
     v_stored  boolean := p_payload is null and v_timer.payload_stored;      -- A payload of its own travels with the run, whatever its size.
     v_answer  text := 'ready';
 begin
@@ -38,7 +38,7 @@ begin
         return;
     end if;
     -- A fire that is due later is judged by this run when it is due, and not this run by it.
-    if not p_beside and v_timer.overlap is null and exists (
+    if not p_allow_overlap and v_timer.overlap is null and exists (
            select from duly.coming_runs(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now) then
         if not p_settles and duly.is_coming_run_held(v_timer, array[v_timer.previous_scheduled_at], v_now) then
             delete from duly.idempotency_keys where idempotency_keys.tenant = v_timer.tenant and idempotency_keys.key = v_key;
@@ -48,7 +48,7 @@ begin
         end if;
         v_timer := duly.withdraw(v_timer, array[v_timer.previous_scheduled_at], v_now);
     end if;
-    if not p_beside and (v_timer.overlap is null or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id)
+    if not p_allow_overlap and (v_timer.overlap is null or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id)
        and not (v_timer.overlap is not null and exists (
                select from duly.coming_runs(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now)) then
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason,
@@ -68,7 +68,7 @@ begin
         values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
                 false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options);
     end if;
-    if v_timer.overlap = 'cancel_running' and not p_beside and v_timer.last_run_id is not null then
+    if v_timer.overlap = 'cancel_running' and not p_allow_overlap and v_timer.last_run_id is not null then
         perform duly.cancel(array[v_timer.last_run_id], 'a run was asked for');
         perform duly.signal(array[v_timer.last_run_id], 'cancel');
     end if;
@@ -76,7 +76,7 @@ begin
         v_answer := case when exists (select from duly.blocked where blocked.run_id = v_run_id) then 'blocked'
                          when exists (select from duly.ready where ready.run_id = v_run_id) then 'ready' else 'skipped_overlap' end;
     end if;
-    if v_answer <> 'skipped_overlap' and not p_beside and v_timer.overlap is distinct from 'after_end' then
+    if v_answer <> 'skipped_overlap' and not p_allow_overlap and v_timer.overlap is distinct from 'after_end' then
         v_timer.last_run_id := v_run_id;
     end if;
     perform duly.put_next_fire(v_timer);
@@ -88,7 +88,7 @@ end $$;
 
 -- Take an event: one run of each job that waits for it, and never again under the same source and id; a job that has a rate waits for its
 -- turn. A job that is being changed is waited for, and then judged by what it has become; whoever changes a job changes its row.
-create or replace function duly.take_event(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_marks jsonb)
+create or replace function duly.take_event(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_metadata jsonb)
 returns table (is_duplicate boolean, runs uuid[], queues text[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set lock_timeout = '2s' {planned by index, in order, unsorted} set enable_incremental_sort = off as $$
@@ -126,27 +126,27 @@ begin
             'the payload of job %s with the event in it is too large', quote_literal(coalesce(v_large.name, v_large.job_id::text)));
     end if;
     return query
-    with made as (
+    with created as (
         select listed.*, duly.numbered(listed.asked) as marked from (
         select duly.occurrence_id(job.job_id, v_now, 'event:' || encode(v_digest, 'hex')) as run_id, job.*,
                coalesce(job.payload, payloads.body, '{}') || jsonb_build_object('event', p_event) as carried,
-               case when p_marks is null then job.options else coalesce(job.options, '{}') || p_marks end as asked
+               case when p_metadata is null then job.options else coalesce(job.options, '{}') || p_metadata end as asked
           from unnest(v_jobs) as job left join duly.payloads on payloads.job_id = job.job_id and payloads.generation = job.generation) as listed),
     waiting as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
                                   queue, handler, payload, options, waits_for, key, blocked_at)
         select run_id, job_id, v_now, v_now, generation, tenant, 0, priority, 0, false, false, queue, handler, carried, marked,
                duly.wait_kind(marked), duly.wait_key(marked), v_now
-          from made where duly.must_enter(marked)),
+          from created where duly.must_enter(marked)),
     started as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
                                 queue, handler, payload, options)
         select run_id, job_id, v_now, v_now, generation, tenant, 0, priority, 0, false, false, queue, handler, carried, marked
-          from made where not duly.must_enter(marked)),
+          from created where not duly.must_enter(marked)),
     kept as (
-        update duly.events set runs = array(select run_id from made order by job_id)
-         where events.tenant = p_tenant and events.digest = v_digest and exists (select from made))
-    select false, array(select run_id from made order by job_id), array(select distinct queue from made);
+        update duly.events set runs = array(select run_id from created order by job_id)
+         where events.tenant = p_tenant and events.digest = v_digest and exists (select from created))
+    select false, array(select run_id from created order by job_id), array(select distinct queue from created);
     v_gated := array(select job.options from unnest(v_jobs) as job where duly.must_enter(job.options) order by job.job_id);
     if cardinality(v_gated) > 0 then
         perform duly.release(array_fill(p_tenant, array[cardinality(v_gated)]), v_gated, 0, null);

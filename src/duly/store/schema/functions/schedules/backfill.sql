@@ -6,23 +6,23 @@ create or replace function duly.lane_priority(p_priority smallint) returns small
 $$;
 
 -- The gate of the lane: one for all that is made up for of a job; a backfill whose runs need not wait has its own.
-create or replace function duly.lane_gate(p_job_id uuid, p_backfill_id uuid, p_places integer) returns text language sql immutable parallel safe as $$
-    select case when p_places = 1 then 'catch-up/' || p_job_id else 'backfill/' || p_backfill_id end
+create or replace function duly.lane_key(p_job_id uuid, p_backfill_id uuid, p_slots integer) returns text language sql immutable parallel safe as $$
+    select case when p_slots = 1 then 'catch-up/' || p_job_id else 'backfill/' || p_backfill_id end
 $$;
 
 -- Ask for the occurrences of a stretch to be made, so many of them under way at once. The schedule is not moved. p_previous is the occurrence
 -- before the first.
 create or replace function duly.submit_backfill(
     p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
-    p_places integer)
+    p_slots integer)
 returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin
-    insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at, asked_at,
-                                previous_scheduled_at, schedule, calendars, every_seconds, anchor_at, places)
+    insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at, requested_at,
+                                previous_scheduled_at, schedule, calendars, every_seconds, anchor_at, slots)
     select p_backfill_id, jobs.job_id, jobs.tenant, duly.shard_of(jobs.job_id), p_backfill_id::text, p_from, p_to, p_from, p_rate, p_total, v_now, v_now,
-           p_previous, jobs.schedule, duly.calendars_of(jobs.tenant, jobs.schedule), jobs.every_seconds, jobs.anchor_at, p_places
+           p_previous, jobs.schedule, duly.calendars_of(jobs.tenant, jobs.schedule), jobs.every_seconds, jobs.anchor_at, p_slots
       from duly.jobs where jobs.job_id = p_job_id and jobs.state in ('active', 'paused') and duly.is_ours(jobs.tenant)
     on conflict do nothing;
     return exists (select from duly.backfills where backfills.backfill_id = p_backfill_id and duly.is_ours(backfills.tenant));
@@ -44,7 +44,7 @@ declare
     v_options jsonb[];
 begin
     with moved as (
-        update duly.backfills set cursor_at = coalesce(new.cursor_at, backfills.to_at), due_at = v_now + new.wait, made = backfills.made + new.count,
+        update duly.backfills set cursor_at = coalesce(new.cursor_at, backfills.to_at), due_at = v_now + new.wait, created = backfills.created + new.count,
                state = case when new.cursor_at is null then 'done' else backfills.state end,
                previous_scheduled_at = coalesce((select max(moment) from unnest(p_run_backfills, p_moments) as run(backfill_id, moment)
                                                   where run.backfill_id = new.backfill_id), backfills.previous_scheduled_at)
@@ -58,12 +58,12 @@ begin
                coalesce(lag(run.moment) over (partition by moved.backfill_id order by run.moment), moved.previous_at) as previous_scheduled_at,
                jobs.generation, jobs.tenant, 0 as attempt, duly.lane_priority(jobs.priority) as priority, 0::smallint as losses, false as suspect,
                jobs.payload_stored, jobs.queue, jobs.handler, jobs.payload,
-               jsonb_build_object('gate', jsonb_build_array(duly.lane_gate(jobs.job_id, moved.backfill_id, moved.places), moved.places)) || coalesce(jobs.options, '{}') as options
+               jsonb_build_object('concurrency', jsonb_build_array(duly.lane_key(jobs.job_id, moved.backfill_id, moved.slots), moved.slots)) || coalesce(jobs.options, '{}') as options
           from unnest(p_run_backfills, p_moments) as run(backfill_id, moment)
           join moved on moved.backfill_id = run.backfill_id join duly.jobs on jobs.job_id = moved.job_id),
     waiting as (
         insert into duly.blocked ({run}, waits_for, key, blocked_at)
-        select runs.*, 'concurrency', options->'gate'->>0, v_now from runs
+        select runs.*, 'concurrency', options->'concurrency'->>0, v_now from runs
         on conflict do nothing
         returning tenant, options)
     select array_agg(tenant), array_agg(options) into v_tenants, v_options from waiting;
@@ -86,7 +86,7 @@ begin
     update duly.backfills set state = 'cancelled' where backfills.backfill_id = p_backfill_id;
     if v_backfill.state = 'active' and v_backfill.origin = 'schedule' then         -- Missed, and not to be made up for: that is on record.
         perform duly.record_skips(jobs, jsonb_build_array(jsonb_build_object('reason', 'skipped_on_request', 'first', v_backfill.cursor_at,
-                    'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.made)), duly.clock_now())
+                    'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.created)), duly.clock_now())
            from duly.jobs where jobs.job_id = v_backfill.job_id;
     end if;
     select count(*) into v_gone from duly.cancel(array(

@@ -184,7 +184,7 @@ begin
         raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority);
     elsif p_options is not null and not duly.are_options(p_options) then
         perform duly.refuse_options(p_options);
-    elsif duly.is_gated(p_options) and duly.with_overlap(null, p_job_id, p_overlap, p_overlap_limit, null) ? 'overlap' then
+    elsif duly.has_limits(p_options) and duly.with_overlap(null, p_job_id, p_overlap, p_overlap_limit, null) ? 'overlap' then
         raise exception using errcode = 'DU005', message = format('overlap %s beside a concurrency key is not possible; use skip or allow', p_overlap);
     elsif octet_length(p_payload::text) > 262144 then
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
@@ -270,7 +270,7 @@ begin
     for v_backfill in update duly.backfills set state = 'cancelled' where backfills.job_id = p_job_id and backfills.state = 'active' returning * loop
         if v_backfill.origin = 'schedule' then
             perform duly.record_skips(v_job, jsonb_build_array(jsonb_build_object('reason', 'skipped_on_request', 'first', v_backfill.cursor_at,
-                        'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.made)), v_now);
+                        'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.created)), v_now);
         end if;
     end loop;
     return next p_job_id;

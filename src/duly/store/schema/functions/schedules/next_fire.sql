@@ -98,7 +98,7 @@ language plpgsql {planned by index, by loop} as $$
 begin
     return query
     select ready.* from duly.ready
-     where job_id = p_timer.job_id and run_id <> job_id and attempt = 0 and not duly.is_gated(options)
+     where job_id = p_timer.job_id and run_id <> job_id and attempt = 0 and not duly.has_limits(options)
        and due_at > case when p_timer.runs_left = 0 then '-infinity' else p_now end
        and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')         -- Not one that was asked for by hand.
      order by scheduled_at desc limit 1000 for update;
@@ -110,9 +110,9 @@ begin
 end $$;
 
 -- How many runs a schedule has left when so many are taken back. A spent one without `max_runs` is bounded by its rule alone.
-create or replace function duly.runs_left_with(p_timer duly.timers, p_taken_back integer) returns integer language sql stable as $$
+create or replace function duly.runs_left_with(p_timer duly.timers, p_recalled integer) returns integer language sql stable as $$
     select case when (p_timer).runs_left = 0 and (select jobs.schedule->>'max_runs' from duly.jobs where jobs.job_id = (p_timer).job_id) is null
-                then null else (p_timer).runs_left + p_taken_back end
+                then null else (p_timer).runs_left + p_recalled end
 $$;
 
 -- Whether a coming run of a schedule is out of reach: a worker holds it, or it is on its way there or back. What can be taken back stays
@@ -126,7 +126,7 @@ declare
     v_others  uuid[] := array(select run.id from unnest(v_moments) as moment cross join lateral (
                                   select duly.occurrence_id(p_timer.job_id, moment, 'schedule') as id) as run where run.id <> all (v_ours));
 begin
-    return exists (select from duly.ready where ready.run_id = any (v_others) and ready.attempt = 0 and ready.due_at > p_now and not duly.is_gated(ready.options))
+    return exists (select from duly.ready where ready.run_id = any (v_others) and ready.attempt = 0 and ready.due_at > p_now and not duly.has_limits(ready.options))
         or exists (select from duly.leased where leased.run_id = any (v_others) and leased.attempt = 1
                       and (leased.due_at > p_now or (p_timer.runs_left = 0 and duly.is_unstarted(leased.run_id, leased.worker_id, leased.due_at, p_now))))
         or exists (select from duly.blocked where blocked.run_id = any (v_others) and blocked.attempt = 0 and blocked.waits_for = 'recall');

@@ -12,7 +12,7 @@ begin
     delete from duly.job_versions where job_versions.job_id = p_job_id and (job_versions.tenant = p_tenant) is true;
     delete from duly.job_tags where job_tags.job_id = p_job_id;
     delete from duly.backfills where backfills.job_id = p_job_id;
-    insert into duly.purges (job_id, tenant, asked_at) values (p_job_id, p_tenant, duly.clock_now()) on conflict do nothing;
+    insert into duly.purges (job_id, tenant, requested_at) values (p_job_id, p_tenant, duly.clock_now()) on conflict do nothing;
     return true;
 end $$;
 
@@ -62,11 +62,11 @@ declare
     v_gone   integer := 0;
     v_runs   integer;
 begin
-    for v_job_id in select purges.job_id from duly.purges order by purges.asked_at limit 1000 for update skip locked loop
+    for v_job_id in select purges.job_id from duly.purges order by purges.requested_at limit 1000 for update skip locked loop
         v_runs := duly.purge_history(v_job_id, p_limit);
         v_gone := v_gone + coalesce(v_runs, 0);
         if v_runs is null then
-            update duly.purges set asked_at = duly.clock_now() where purges.job_id = v_job_id;
+            update duly.purges set requested_at = duly.clock_now() where purges.job_id = v_job_id;
         end if;
         exit when v_gone >= 100 * p_limit;
     end loop;

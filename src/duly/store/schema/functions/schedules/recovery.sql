@@ -2,7 +2,7 @@
 
 -- Note that somebody stages. When nobody did for longer than p_after, a recovery opens, before anything is staged; one that was dismissed
 -- before, or of which nothing is left, ends then, so that it hides no second outage. Tells the one that is not over.
-create or replace function duly.note_staging(p_after interval, p_recovery_id uuid)
+create or replace function duly.record_staging(p_after interval, p_recovery_id uuid)
 returns table (recovery_id uuid, state text, opened_at timestamptz, rules jsonb, rate double precision, is_new boolean)
 language plpgsql {planned by index} as $$
 #variable_conflict use_column
@@ -30,7 +30,7 @@ end $$;
 
 -- What was missed waits, due never, while a recovery is open; and for a moment after a decision, for the sake of a scheduler that
 -- has yet to hear of it.
-create or replace function duly.hold_missed() returns trigger language plpgsql as $$
+create or replace function duly.defer_missed() returns trigger language plpgsql as $$
 begin
     select recoveries.recovery_id into new.recovery_id from duly.recoveries
      where recoveries.state in ('open', 'approved', 'dismissing')
@@ -43,7 +43,7 @@ end $$;
 
 -- Take the missed fires of plain intervals, which staging answers by itself, out of its way: what was missed is held, and the
 -- next fire armed. Those that are late within the next second go with them, so that none is staged between two looks.
-create or replace function duly.hold_late(p_holder uuid, p_shards smallint[], p_epochs bigint[], p_looked_at integer) returns integer
+create or replace function duly.defer_late(p_holder uuid, p_shards smallint[], p_epochs bigint[], p_looked_at integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
@@ -73,7 +73,7 @@ begin
                every_seconds, last_run_id, overlap, runs_left, grace_seconds from missed),
     held as (
         insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at,
-                                    previous_scheduled_at, asked_at, schedule, every_seconds, anchor_at)
+                                    previous_scheduled_at, requested_at, schedule, every_seconds, anchor_at)
         select duly.occurrence_id(missed.job_id, missed.scheduled_at, 'catch-up'), missed.job_id, missed.tenant, missed.shard, 'schedule',
                missed.scheduled_at, missed.last_at + interval '1 microsecond', missed.scheduled_at, 1, missed.total, v_now,
                missed.previous_scheduled_at, v_now, jobs.schedule, jobs.every_seconds, jobs.anchor_at
@@ -114,7 +114,7 @@ end $$;
 
 -- Take turns to make runs of a recovery, at its rate: of all schedulers together no second has more, and a rate below one is one run in so
 -- much more time. Returns how many turns are given, at most as many as are wanted.
-create or replace function duly.take_recovery_turns(p_recovery_id uuid, p_wanted integer) returns integer
+create or replace function duly.take_recovery_reservations(p_recovery_id uuid, p_wanted integer) returns integer
 language plpgsql {planned by index} as $$
 declare
     v_now   timestamptz := duly.clock_now();

@@ -21,18 +21,18 @@ create or replace function duly.with_overlap(p_options jsonb, p_job_id uuid, p_o
 language sql immutable as $$
     select nullif(coalesce(p_options, '{}')
         || case when p_overlap in ('queue', 'buffer_one', 'cancel_running')
-                then jsonb_build_object('gate', jsonb_build_array('overlap/' || p_job_id, 1),
+                then jsonb_build_object('concurrency', jsonb_build_array('overlap/' || p_job_id, 1),
                                         'overlap', jsonb_build_array(p_overlap, case when p_overlap = 'queue' then p_limit else 1 end))
                 when p_overlap = 'allow' and p_limit is not null
-                then jsonb_build_object('gate', jsonb_build_array('overlap/' || p_job_id, p_limit), 'overlap', jsonb_build_array('queue', 0))
+                then jsonb_build_object('concurrency', jsonb_build_array('overlap/' || p_job_id, p_limit), 'overlap', jsonb_build_array('queue', 0))
                 when p_overlap = 'after_end' then '{"rearm": true}' else '{}' end
         || case when p_watch is not null then jsonb_build_object('watch', p_watch) else '{}' end, '{}')
 $$;
 
 -- How a next fire judges an overlap: by the last run alone, at a gate, or not at all.
 create or replace function duly.overlap_mark(p_overlap text, p_limit integer) returns text language sql immutable as $$
-    select case when p_overlap = 'skip' then null when p_overlap in ('queue', 'buffer_one') then 'gate'
-                when p_overlap = 'allow' and p_limit is not null then 'gate' else p_overlap end
+    select case when p_overlap = 'skip' then null when p_overlap in ('queue', 'buffer_one') then 'concurrency'
+                when p_overlap = 'allow' and p_limit is not null then 'concurrency' else p_overlap end
 $$;
 
 -- Submit a schedule of any kind: the definition and its next fire. The moments are the caller's, who compiled the trigger; an
@@ -64,7 +64,7 @@ begin
         raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority);
     elsif p_options is not null and not duly.are_options(p_options) then
         perform duly.refuse_options(p_options);
-    elsif duly.is_gated(p_options) and v_options->'overlap' is not null then
+    elsif duly.has_limits(p_options) and v_options->'overlap' is not null then
         raise exception using errcode = 'DU005', message = format('overlap %s beside a concurrency key is not possible; use skip or allow', p_overlap);
     elsif octet_length(p_payload::text) > 262144 then
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
@@ -118,7 +118,7 @@ end $$;
 create or replace function duly.keep_version() returns trigger
 language plpgsql {planned by index} as $$
 begin
-    insert into duly.job_versions (job_id, generation, tenant, made_at, replaced_at, name, owner, source, queue, handler, priority, every_seconds,
+    insert into duly.job_versions (job_id, generation, tenant, created_at, replaced_at, name, owner, source, queue, handler, priority, every_seconds,
                                    anchor_at, schedule, payload, options)
     values (old.job_id, old.generation, old.tenant,
             coalesce((select replaced_at from duly.job_versions where job_versions.job_id = old.job_id and job_versions.generation = old.generation - 1),
@@ -129,14 +129,14 @@ begin
     return null;
 end $$;
 
-create or replace function duly.note_made_jobs() returns trigger language plpgsql as $$
+create or replace function duly.record_created_jobs() returns trigger language plpgsql as $$
 begin
     insert into duly.job_changes (tenant, job_id, generation, change, name, queue, handler, changed_at)
-    select tenant, job_id, generation, 'made', name, queue, handler, duly.clock_now() from made;
+    select tenant, job_id, generation, 'created', name, queue, handler, duly.clock_now() from created;
     return null;
 end $$;
 
-create or replace function duly.note_changed_job() returns trigger language plpgsql as $$
+create or replace function duly.record_changed_job() returns trigger language plpgsql as $$
 begin
     insert into duly.job_changes (tenant, job_id, generation, change, name, queue, handler, changed_at)
     values (new.tenant, new.job_id, new.generation,

@@ -4,7 +4,7 @@
 -- it does not come out even. A shard is free when its holder's lease has run out, or, after a step of the clock, when it lies
 -- further ahead than a lease can. Only those whose time zone data is in force have a share. While nothing is in force all have
 -- one.
-create or replace function duly.hold_shards(p_scheduler_id uuid, p_name text, p_version text, p_lease interval, p_tzdb text)
+create or replace function duly.lease_shards(p_scheduler_id uuid, p_name text, p_version text, p_lease interval, p_tzdb text)
 returns table (shard smallint, epoch bigint)
 language plpgsql as $$
 #variable_conflict use_column

@@ -38,13 +38,13 @@ $$;
 -- The schedules whose next fire was timed by a version that was not in force.
 create or replace function duly.timed_otherwise(p_limit integer)
 returns table (job_id uuid, name text, generation integer, scheduled_at timestamptz, previous_scheduled_at timestamptz, schedule text,
-               calendars text, cohort bigint, tzdb text, made_at timestamptz, read_at timestamptz)
+               calendars text, cohort bigint, tzdb text, created_at timestamptz, read_at timestamptz)
 language plpgsql stable {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     return query
     select jobs.job_id, coalesce(jobs.name, jobs.job_id::text), timers.generation, timers.scheduled_at, timers.previous_scheduled_at,
-           jobs.schedule::text, duly.calendars_of(jobs.tenant, jobs.schedule)::text, timers.cohort, jobs.tzdb, duly.made_at(jobs.job_id), duly.clock_now()
+           jobs.schedule::text, duly.calendars_of(jobs.tenant, jobs.schedule)::text, timers.cohort, jobs.tzdb, duly.created_at(jobs.job_id), duly.clock_now()
       from (select * from duly.jobs where jobs.tzdb is not null and jobs.state in ('active', 'paused') order by jobs.job_id limit p_limit) as jobs
       join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null and timers.cohort is not null and timers.runs_left is distinct from 0;
 end $$;
@@ -53,7 +53,7 @@ end $$;
 -- where none are named. With each comes the last one that was looked at.
 create or replace function duly.zoned_page(p_after uuid, p_zones text[], p_limit integer)
 returns table (last_id uuid, job_id uuid, name text, generation integer, scheduled_at timestamptz, previous_scheduled_at timestamptz, schedule text,
-               calendars text, cohort bigint, tzdb text, made_at timestamptz, read_at timestamptz)
+               calendars text, cohort bigint, tzdb text, created_at timestamptz, read_at timestamptz)
 language plpgsql stable {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 begin
@@ -70,7 +70,7 @@ begin
            and case when p_zones is null then duly.zones_of(looked_at.schedule, calendars.list) <> '{}'
                     else duly.zones_of(looked_at.schedule, calendars.list) && p_zones end)
     select last.job_id, found.job_id, coalesce(found.name, found.job_id::text), found.generation, found.scheduled_at, found.previous_scheduled_at,
-           found.schedule::text, found.list::text, found.cohort, found.tzdb, duly.made_at(found.job_id), duly.clock_now()
+           found.schedule::text, found.list::text, found.cohort, found.tzdb, duly.created_at(found.job_id), duly.clock_now()
       from (select job_id from looked_at order by job_id desc limit 1) as last left join found on true
      order by found.job_id;
 end $$;

@@ -34,7 +34,7 @@ begin
 end $$;
 
 -- Record a change, as a part of the transaction that makes it.
-create or replace function duly.note(
+create or replace function duly.record_audit(
     p_tenant integer, p_actor_kind text, p_actor text, p_actor_name text, p_action text, p_subject_kind text, p_subject_id text,
     p_subject_name text, p_count integer, p_request_id text, p_detail jsonb) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -45,4 +45,4 @@ begin
             p_request_id, p_detail);
 end $$;
 
-grant execute on function duly.note to duly_api;
+grant execute on function duly.record_audit to duly_api;

@@ -4,7 +4,7 @@
 -- How much may be sent a second: its own limit, and after an outage the ramp. Null: any amount.
 create or replace function duly.destination_rate(p_destination duly.destinations, p_now timestamptz) returns double precision language sql stable as $$
     select least(p_destination.rate_per_second, case when p_now < p_destination.ramp_until then p_destination.ramp_rate
-        * case when p_destination.ramp_grows then power(2, least(20, greatest(0, floor(date_part('epoch', p_now - p_destination.turned_at))))) else 1 end end)
+        * case when p_destination.ramp_grows then power(2, least(20, greatest(0, floor(date_part('epoch', p_now - p_destination.state_changed_at))))) else 1 end end)
 $$;
 
 -- What is in the bucket: one at most. What was granted ahead is owed, and never for more than a second: a rate that was made lower
@@ -22,10 +22,10 @@ $$;
 create or replace function duly.report_destinations(
     p_worker_id uuid, p_number bigint, p_ids uuid[], p_tenants integer[], p_origins text[], p_healthy integer[], p_failing integer[],
     p_streaks integer[], p_asked double precision[], p_in_flight integer[], p_waiting integer[], p_wanted integer[], p_holds integer[],
-    p_tokens integer[], p_spares integer[], p_retries integer[], p_turned_away integer[], p_ahead double precision)
+    p_tokens integer[], p_spares integer[], p_retries integer[], p_rejected integer[], p_ahead double precision)
 returns table (tenant integer, origin text, ceiling integer, granted integer, is_contended boolean, state text, turn integer, openings integer,
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
-               asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, destination_id uuid,
+               requested_seconds double precision, since_state_change_seconds double precision, steady_rate double precision, destination_id uuid,
                retry_share double precision, workers integer, rate double precision, first_seconds double precision, read_at timestamptz)
 language plpgsql {planned by index} as $$
 #variable_conflict use_column
@@ -37,7 +37,7 @@ declare
     v_budget integer;
     v_part   integer;
     v_half   double precision;
-    v_places integer;
+    v_slots integer;
     v_spare  integer;
     v_waiting integer;
 begin
@@ -51,12 +51,12 @@ begin
         return;
     end if;
     for v_told in select * from unnest(p_ids, p_tenants, p_origins, p_healthy, p_failing, p_streaks, p_asked, p_in_flight, p_waiting, p_wanted,
-                                       p_holds, p_tokens, p_spares, p_retries, p_turned_away)
-                      as u(id, tenant, origin, healthy, failing, streak, asked, in_flight, waiting, wanted, holds, tokens, spare, retries, turned_away)
+                                       p_holds, p_tokens, p_spares, p_retries, p_rejected)
+                      as u(id, tenant, origin, healthy, failing, streak, asked, in_flight, waiting, wanted, holds, tokens, spare, retries, rejected)
                    order by u.tenant, u.origin collate "C" loop
         select * into v_row from duly.destinations where destinations.tenant = v_told.tenant and destinations.origin = v_told.origin for update;
         if not found then
-            perform duly.make_destination(v_told.id, v_told.tenant, v_told.origin);
+            perform duly.create_destination(v_told.id, v_told.tenant, v_told.origin);
             select * into strict v_row from duly.destinations where destinations.tenant = v_told.tenant and destinations.origin = v_told.origin for update;
         end if;
         v_now := greatest(v_now, duly.clock_now());    -- Somebody else may have held the row.
@@ -64,7 +64,7 @@ begin
         -- The window has two halves of five seconds. A half that was closed and busy tells what is usual.
         v_half := date_part('epoch', v_now - v_row.half_at);
         if v_half not between 0 and 5 then
-            if v_half between 5 and 10 and v_row.state = 'closed' and v_row.turned_at <= v_row.half_at and v_row.ramp_until <= v_row.half_at
+            if v_half between 5 and 10 and v_row.state = 'closed' and v_row.state_changed_at <= v_row.half_at and v_row.ramp_until <= v_row.half_at
                and v_row.healthy > 0 then
                 v_row.steady_rate := coalesce(v_row.steady_rate * 0.7 + v_row.healthy / v_half * 0.3, v_row.healthy / v_half);
             end if;
@@ -78,25 +78,25 @@ begin
         v_row.failing := v_row.failing + v_told.failing;
         v_row.failures_in_a_row := case when v_told.healthy > 0 then v_told.streak else v_row.failures_in_a_row + v_told.failing end;
         v_row.successes_in_a_row := case when v_told.failing > 0 then 0 else v_row.successes_in_a_row + v_told.healthy end;
-        v_row.asked_until := case                      -- What is over is forgotten: were the clock set back, it would lie ahead again.
-            when v_told.asked > 0 then greatest(v_row.asked_until, v_now + make_interval(secs => v_told.asked))
-            when v_row.asked_until > v_now then v_row.asked_until else '-infinity' end;
+        v_row.requested_until := case                      -- What is over is forgotten: were the clock set back, it would lie ahead again.
+            when v_told.asked > 0 then greatest(v_row.requested_until, v_now + make_interval(secs => v_told.asked))
+            when v_row.requested_until > v_now then v_row.requested_until else '-infinity' end;
 
         -- Shares: a worker that is gone has none, and nobody grows into what another may use.
         delete from duly.destination_shares where destination_shares.destination_id = v_row.destination_id
            and not exists (select from duly.workers where workers.worker_id = destination_shares.worker_id);
-        select coalesce(sum(shares.places), 0)::integer as places, coalesce(sum(shares.waiting), 0)::integer as waiting,
+        select coalesce(sum(shares.slots), 0)::integer as slots, coalesce(sum(shares.waiting), 0)::integer as waiting,
                count(*) filter (where shares.in_flight + shares.waiting > 0)::integer as rivals,
                count(*) filter (where shares.in_flight + shares.waiting > 0 and shares.worker_id < p_worker_id)::integer as before_us
           into v_others from duly.destination_shares as shares
          where shares.destination_id = v_row.destination_id and shares.worker_id <> p_worker_id;
-        v_budget := case when v_now < v_row.asked_until then 0 when v_row.state = 'closed' then v_row.places when v_row.state = 'half_open' then 1 else 0 end;
+        v_budget := case when v_now < v_row.requested_until then 0 when v_row.state = 'closed' then v_row.slots when v_row.state = 'half_open' then 1 else 0 end;
         -- An even part, and of what is left over one each to the first: of five places among three, two, two and one.
         v_part := v_budget / (v_others.rivals + 1) + case when v_others.before_us < v_budget % (v_others.rivals + 1) then 1 else 0 end;
         ceiling := case when v_others.waiting = 0 then least(v_told.wanted, v_budget)      -- Nobody waits in vain.
                         else least(v_told.wanted, v_told.in_flight + v_told.waiting, greatest(1, v_part), v_budget) end;
-        ceiling := greatest(0, least(ceiling, v_told.holds + greatest(0, v_budget - v_others.places - v_told.holds)));
-        v_places := greatest(v_told.holds, ceiling);
+        ceiling := greatest(0, least(ceiling, v_told.holds + greatest(0, v_budget - v_others.slots - v_told.holds)));
+        v_slots := greatest(v_told.holds, ceiling);
 
         -- Turns: for those who wait; and for those who may come, unless others wait, or what is parked, to whomever it goes.
         rate := duly.destination_rate(v_row, v_now);
@@ -113,11 +113,11 @@ begin
             v_row.tokens := v_row.tokens - granted;
             v_waiting := case when v_row.state = 'closed' then greatest(0, v_told.tokens - granted) else v_told.waiting end;
         end if;
-        if v_places + v_told.in_flight + v_told.waiting > 0 then
-            insert into duly.destination_shares (destination_id, worker_id, places, in_flight, waiting)
-            values (v_row.destination_id, p_worker_id, v_places, v_told.in_flight, v_waiting)
+        if v_slots + v_told.in_flight + v_told.waiting > 0 then
+            insert into duly.destination_shares (destination_id, worker_id, slots, in_flight, waiting)
+            values (v_row.destination_id, p_worker_id, v_slots, v_told.in_flight, v_waiting)
             on conflict (destination_id, worker_id) do update
-               set places = excluded.places, in_flight = excluded.in_flight, waiting = excluded.waiting;
+               set slots = excluded.slots, in_flight = excluded.in_flight, waiting = excluded.waiting;
         else
             delete from duly.destination_shares where destination_shares.destination_id = v_row.destination_id
                and destination_shares.worker_id = p_worker_id;
@@ -126,10 +126,10 @@ begin
         update duly.destinations
            set healthy = v_row.healthy, failing = v_row.failing, healthy_before = v_row.healthy_before, failing_before = v_row.failing_before,
                half_at = v_row.half_at, steady_rate = v_row.steady_rate, failures_in_a_row = v_row.failures_in_a_row,
-               successes_in_a_row = v_row.successes_in_a_row, asked_until = v_row.asked_until, tokens = v_row.tokens, counted_at = v_row.counted_at,
+               successes_in_a_row = v_row.successes_in_a_row, requested_until = v_row.requested_until, tokens = v_row.tokens, counted_at = v_row.counted_at,
                healthy_total = healthy_total + v_told.healthy, failing_total = failing_total + v_told.failing,
-               retries_total = retries_total + v_told.retries, turned_away_total = turned_away_total + v_told.turned_away,
-               turned_away_at = case when v_told.turned_away > 0 then v_now else turned_away_at end
+               retries_total = retries_total + v_told.retries, rejected_total = rejected_total + v_told.rejected,
+               rejected_at = case when v_told.rejected > 0 then v_now else rejected_at end
          where destinations.destination_id = v_row.destination_id;
         is_contended := v_others.waiting > 0;
         tenant := v_row.tenant;
@@ -142,8 +142,8 @@ begin
         healthy := v_row.healthy + v_row.healthy_before;
         failing := v_row.failing + v_row.failing_before;
         wait_seconds := duly.seconds_until(v_row.wait_until, v_now);
-        asked_seconds := duly.seconds_until(v_row.asked_until, v_now);
-        since_turn_seconds := date_part('epoch', v_now - v_row.turned_at);
+        requested_seconds := duly.seconds_until(v_row.requested_until, v_now);
+        since_state_change_seconds := date_part('epoch', v_now - v_row.state_changed_at);
         steady_rate := v_row.steady_rate;
         destination_id := v_row.destination_id;
         retry_share := v_row.retry_share;
@@ -156,12 +156,12 @@ end $$;
 -- Destinations that need a look: those that are shut, and those that runs wait for; of the waiting, gate by gate and not run by run,
 -- behind the one that was seen last. Nothing was seen: from the first on, and what is shut as well; what is to be tried comes before what is.
 -- While retries are being turned away, not all that waits goes round at every look.
-create or replace function duly.minded_destinations(p_tenant integer, p_origin text, p_limit integer)
-returns table (destination_id uuid, tenant integer, origin text, is_parked boolean, released_at timestamptz, state text, turn integer, openings integer,
+create or replace function duly.watched_destinations(p_tenant integer, p_origin text, p_limit integer)
+returns table (destination_id uuid, tenant integer, origin text, has_waiting_runs boolean, released_at timestamptz, state text, turn integer, openings integer,
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
-               asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, places integer,
+               requested_seconds double precision, since_state_change_seconds double precision, steady_rate double precision, slots integer,
                in_flight integer, waiting integer, answers_per_second double precision, rate double precision, tokens double precision,
-               retry_share double precision, turns_away boolean)
+               retry_share double precision, rejects boolean)
 language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
@@ -178,18 +178,18 @@ begin
              where blocked.waits_for = 'destination' and (blocked.tenant, blocked.key) > (origins.tenant, origins.key)
              order by blocked.tenant, blocked.key limit 1) as next),
     wanted as (
-        (select origins.tenant, origins.key as origin, true as is_parked from origins limit p_limit)
+        (select origins.tenant, origins.key as origin, true as has_waiting_runs from origins limit p_limit)
         union all
         (select shut.tenant, shut.origin, false from duly.destinations as shut
           where p_tenant is null and shut.state <> 'closed' and shut.wait_until <= v_now order by shut.wait_until desc limit p_limit)),
-    named as (select wanted.tenant, wanted.origin, bool_or(wanted.is_parked) as is_parked from wanted group by 1, 2)
-    select d.destination_id, named.tenant, named.origin, named.is_parked, d.released_at, d.state, d.turn, d.openings,
+    named as (select wanted.tenant, wanted.origin, bool_or(wanted.has_waiting_runs) as has_waiting_runs from wanted group by 1, 2)
+    select d.destination_id, named.tenant, named.origin, named.has_waiting_runs, d.released_at, d.state, d.turn, d.openings,
            d.failures_in_a_row, d.successes_in_a_row, d.healthy + d.healthy_before, d.failing + d.failing_before,
-           duly.seconds_until(d.wait_until, v_now), duly.seconds_until(d.asked_until, v_now), date_part('epoch', v_now - d.turned_at), d.steady_rate,
-           d.places, live.in_flight, live.waiting,
+           duly.seconds_until(d.wait_until, v_now), duly.seconds_until(d.requested_until, v_now), date_part('epoch', v_now - d.state_changed_at), d.steady_rate,
+           d.slots, live.in_flight, live.waiting,
            greatest(d.pace, (d.healthy_total + d.failing_total - d.answers_before) / greatest(0.75, date_part('epoch', v_now - d.answers_at))),
            limits.rate, duly.destination_tokens(d, limits.rate, v_now),
-           coalesce(d.retry_share, 0.2), coalesce(d.turned_away_at > v_now - interval '1 second', false)
+           coalesce(d.retry_share, 0.2), coalesce(d.rejected_at > v_now - interval '1 second', false)
       from named
       left join duly.destinations as d on d.tenant = named.tenant and d.origin = named.origin
       left join lateral (select duly.destination_rate(d, v_now) as rate) as limits on true
@@ -225,7 +225,7 @@ begin
                answers_before = healthy_total + failing_total, answers_at = v_now
          where destinations.destination_id = v_row.destination_id and destinations.answers_at < v_now - interval '0.75 seconds';
         destination_id := v_row.destination_id;
-        released := duly.unpark(v_row.tenant, v_row.origin, v_one.count);
+        released := duly.release_destination_runs(v_row.tenant, v_row.origin, v_one.count);
         return next;
     end loop;
 end $$;

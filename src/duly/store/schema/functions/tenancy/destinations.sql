@@ -2,13 +2,13 @@
 -- from the sums is decided in domain/targets/circuit.py.
 
 -- A destination that nobody has used before. Asked twice, it is made once.
-create or replace function duly.make_destination(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
+create or replace function duly.create_destination(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin
     perform duly.must_be_ours(p_tenant);
-    insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at, answers_at)
+    insert into duly.destinations (destination_id, tenant, origin, created_at, state_changed_at, half_at, counted_at, released_at, answers_at)
     values (p_destination_id, p_tenant, p_origin, v_now, v_now, v_now, v_now, v_now, v_now)
     on conflict (tenant, origin) do nothing;
     return found;
@@ -17,7 +17,7 @@ end $$;
 -- A change of state, by whoever has seen this turn; of two who have, one turns. What was counted before it says nothing about it.
 -- Turns that were granted ahead are in workers' hands, and stay owed: reckoned at the rate there was, or, where there was none,
 -- at the one that comes, for time that passes without a rate pays for nothing. Otherwise they would be granted a second time.
-create or replace function duly.turn_destination(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
+create or replace function duly.change_destination_state(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
                                                     p_ramp_rate double precision, p_ramp_grows boolean) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -32,9 +32,9 @@ begin
     end if;
     v_rate := coalesce(duly.destination_rate(v_row, v_now), least(v_row.rate_per_second, p_ramp_rate));
     update duly.destinations
-       set state = p_state, turn = turn + 1, turned_at = v_now, openings = p_openings,
+       set state = p_state, turn = turn + 1, state_changed_at = v_now, openings = p_openings,
            wait_until = case when p_state = 'open' then v_now + make_interval(secs => p_wait) else '-infinity' end,
-           asked_until = case when p_state = 'open' then asked_until else '-infinity' end,
+           requested_until = case when p_state = 'open' then requested_until else '-infinity' end,
            failures_in_a_row = 0, successes_in_a_row = 0, healthy = 0, failing = 0, healthy_before = 0, failing_before = 0, half_at = v_now,
            ramp_rate = p_ramp_rate, ramp_grows = p_ramp_grows,
            ramp_until = case when p_ramp_rate is null then '-infinity' else v_now + interval '2 seconds' end,
@@ -47,11 +47,11 @@ end $$;
 -- What a destination may be sent; what is not given stays. No rate means no limit, so that it is said apart whether one is given.
 -- Its workers hear of it with their next reports.
 create or replace function duly.limit_destination(
-    p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean, p_retry_share double precision) returns boolean
+    p_destination_id uuid, p_slots integer, p_rate double precision, p_has_rate boolean, p_retry_share double precision) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     update duly.destinations
-       set places = coalesce(p_places, places), rate_per_second = case when p_has_rate then p_rate else rate_per_second end,
+       set slots = coalesce(p_slots, slots), rate_per_second = case when p_has_rate then p_rate else rate_per_second end,
            retry_share = coalesce(p_retry_share, retry_share)
      where destination_id = p_destination_id and duly.is_ours(tenant);
     return found;
@@ -70,7 +70,7 @@ begin
     end if;
     delete from duly.destination_secrets where destination_id = p_destination_id and number < p_number - 1;
     update duly.destination_secrets set retires_at = v_now + p_kept where destination_id = p_destination_id and number = p_number - 1;
-    insert into duly.destination_secrets (destination_id, number, tenant, sealed, key_id, made_at)
+    insert into duly.destination_secrets (destination_id, number, tenant, sealed, key_id, created_at)
     values (p_destination_id, p_number, v_tenant, p_sealed, p_key_id, v_now);
     return true;
 end $$;
@@ -116,7 +116,7 @@ begin
     v_ids := array(
         select d.destination_id from duly.destinations as d
          where d.half_at < v_before
-           and d.places = 100 and d.rate_per_second is null and d.retry_share = 0.2
+           and d.slots = 100 and d.rate_per_second is null and d.retry_share = 0.2
          order by d.half_at limit p_limit for update of d skip locked);
     delete from duly.destination_shares where destination_id = any (v_ids);
     delete from duly.destination_secrets where destination_id = any (v_ids);
@@ -124,5 +124,5 @@ begin
     return cardinality(v_ids);
 end $$;
 
-grant execute on function duly.load_of_destination, duly.page_failures, duly.make_destination, duly.turn_destination,
+grant execute on function duly.load_of_destination, duly.page_failures, duly.create_destination, duly.change_destination_state,
     duly.limit_destination, duly.keep_secret to duly_api;

@@ -92,7 +92,7 @@ declare
     v_now    timestamptz := duly.clock_now();
     v_worker duly.workers;
     v_open   text[];
-    v_crowd  boolean;
+    v_backlog  boolean;
 begin
     select * into v_worker from duly.workers where workers.worker_id = p_worker_id and workers.tenant = p_tenant;
     if not found or v_worker.until <= v_now then
@@ -100,9 +100,9 @@ begin
     elsif v_worker.safe_until < v_now then
         return null;                                   -- It has to renew its lease first.
     end if;
-    v_crowd := exists (select from duly.leased where leased.worker_id = p_worker_id and leased.suspect);
+    v_backlog := exists (select from duly.leased where leased.worker_id = p_worker_id and leased.suspect);
     v_open := duly.roomy_queues(v_worker.queues, p_tenant);
-    if duly.stands_aside(v_open, v_worker.handlers, p_tenant) then
+    if duly.has_unroutable(v_open, v_worker.handlers, p_tenant) then
         return 0;                                      -- The claim puts it in line.
     end if;
     return (
@@ -111,7 +111,7 @@ begin
          cross join lateral (
             select ready.due_at from duly.ready
              where not ready.is_unroutable and ready.queue = v_open[line.number] and ready.tenant = p_tenant and ready.priority = line.priority
-               and ready.handler = any (v_worker.handlers) and not (ready.suspect and v_crowd)
+               and ready.handler = any (v_worker.handlers) and not (ready.suspect and v_backlog)
              order by ready.due_at limit 1) as next
          where v_open <> '{}');
 end $$;
@@ -130,9 +130,9 @@ declare
     v_fence  bigint;
     v_open   text[];
     v_room   integer;
-    v_crowd  boolean;
+    v_backlog  boolean;
     v_lines  duly.line[];
-    v_places tid[];
+    v_slots tid[];
 begin
     select * into v_worker from duly.workers
      where workers.worker_id = p_worker_id and workers.tenant is not null and duly.is_ours(workers.tenant) for no key update;
@@ -150,23 +150,23 @@ begin
     if v_room <= 0 or v_open = '{}' then
         return;
     end if;
-    v_crowd := exists (select from duly.leased where leased.worker_id = p_worker_id and leased.suspect);
-    if duly.stands_aside(v_open, v_worker.handlers, v_worker.tenant) then
-        perform duly.bring_back(v_open, v_worker.handlers, v_worker.tenant, greatest(100, 2 * v_room));
+    v_backlog := exists (select from duly.leased where leased.worker_id = p_worker_id and leased.suspect);
+    if duly.has_unroutable(v_open, v_worker.handlers, v_worker.tenant) then
+        perform duly.restore_routable(v_open, v_worker.handlers, v_worker.tenant, greatest(100, 2 * v_room));
     end if;
     v_lines := duly.lines(v_open, v_worker.tenant, duly.lines_max(v_room));
     if v_lines = '{}' then
         return;
     end if;
     v_fence := nextval('duly.fences');
-    v_places := duly.choose(v_lines, array_fill(1, array[cardinality(v_open)]), v_worker.handlers, false, not v_crowd, v_room, v_fence, v_now);
-    if v_places = '{}' then
+    v_slots := duly.choose(v_lines, array_fill(1, array[cardinality(v_open)]), v_worker.handlers, false, not v_backlog, v_room, v_fence, v_now);
+    if v_slots = '{}' then
         return;
     end if;
     return query
     with found as (
         select ready.ctid as place, ready.suspect, row_number() over (partition by ready.suspect order by duly.rank(ready.due_at, ready.priority)) as number
-          from duly.ready where ready.ctid = any (v_places)),
+          from duly.ready where ready.ctid = any (v_slots)),
     taken as (
         delete from duly.ready where ctid = any (array(select found.place from found where not found.suspect or found.number = 1))
         returning *),
@@ -206,9 +206,9 @@ declare
     v_now timestamptz := duly.clock_now();
 begin
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became, queue, handler, worker_id, reason,
-                               marks)
+                               metadata)
     select lost.run_id, lost.job_id, lost.scheduled_at, lost.due_at, v_now, lost.fence, lost.tenant, lost.attempt, 'fenced', 'running',
-           lost.queue, lost.handler, p_worker_id, 'refused: ' || refused.outcome, lost.marks
+           lost.queue, lost.handler, p_worker_id, 'refused: ' || refused.outcome, lost.metadata
       from unnest(p_run_ids, p_fences, p_outcomes) as refused(run_id, fence, outcome)
       join duly.attempts as lost on lost.run_id = refused.run_id and lost.fence = refused.fence
      where lost.worker_id = p_worker_id and lost.outcome = 'lost' and duly.is_ours(lost.tenant)

@@ -28,7 +28,7 @@ $$;
 -- How much of what can still move is sealed with another key, in one snapshot: whatever moves meanwhile is in one box.
 create or replace function duly.sealed_left(p_key_id text) returns bigint language sql stable as $$
     select (select count(*) from duly.jobs where options::text ~ duly.sealed_with_another(p_key_id))
-         + (select count(*) from duly.workflows where then_tell::text ~ duly.sealed_with_another(p_key_id))
+         + (select count(*) from duly.workflows where callbacks::text ~ duly.sealed_with_another(p_key_id))
          + (select count(*) from duly.workflow_nodes where options::text ~ duly.sealed_with_another(p_key_id))
          + (select count(*) from duly.timers where options::text ~ duly.sealed_with_another(p_key_id))
          + (select count(*) from duly.blocked where options::text ~ duly.sealed_with_another(p_key_id))

@@ -2,7 +2,7 @@
 
 -- Note whose runs these are. The parent must be under way: what has ended asks for nothing more. It is read and not locked, for a
 -- submit holds up nobody.
-create or replace function duly.note_subtasks(p_tenant integer, p_parents uuid[], p_run_ids uuid[]) returns void
+create or replace function duly.record_subtasks(p_tenant integer, p_parents uuid[], p_run_ids uuid[]) returns void
 language plpgsql {planned by index, by loop} as $$
 declare
     v_ended uuid;
@@ -17,7 +17,7 @@ begin
     if found then
         raise exception using errcode = 'DU030', message = format('run %s is not under way, so it can have no subtasks', v_ended);
     end if;
-    insert into duly.subtasks (parent, run_id, tenant, noted_at)
+    insert into duly.subtasks (parent, run_id, tenant, recorded_at)
     select asked.parent, asked.run_id, p_tenant, duly.clock_now() from unnest(p_parents, p_run_ids) as asked(parent, run_id)
      where asked.parent is not null
     on conflict do nothing;
@@ -36,7 +36,7 @@ begin
     select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
       from duly.submit_one(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
     if v_parent is not null and not replayed then
-        perform duly.note_subtasks(p_tenant, array[v_parent], array[job_id]);
+        perform duly.record_subtasks(p_tenant, array[v_parent], array[job_id]);
     end if;
     perform duly.admit(p_tenant, 0, case when replayed then 0 else 1 end);
 end $$;
@@ -58,7 +58,7 @@ begin
       from duly.submit_many(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
            with ordinality as submitted(job_id, scheduled_at, replayed, number);
     if not v_replayed[1] then
-        perform duly.note_subtasks(
+        perform duly.record_subtasks(
             p_tenant, array(select (given.options::jsonb->>'parent')::uuid from unnest(p_options) with ordinality as given(options, number) order by given.number),
             v_ids);
     end if;
@@ -73,7 +73,7 @@ create or replace function duly.page_subtasks(
 returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, state text, queue text, handler text, priority smallint, attempt integer,
     scheduled_at timestamptz, due_at timestamptz, started_at timestamptz, finished_at timestamptz, worker_id uuid, fence bigint, reason text,
-    detail jsonb, marks jsonb, job_name text)
+    detail jsonb, metadata jsonb, job_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 begin
@@ -81,16 +81,16 @@ begin
     return query
     select page.fits, page.number, page.run_id, page.job_id, page.tenant, page.state, page.queue, page.handler, page.priority, page.attempt,
            page.scheduled_at, page.due_at, page.started_at, page.finished_at, page.worker_id, page.fence, page.reason, page.detail,
-           duly.marks_of(page.marks), null::text
+           duly.metadata_of(page.metadata), null::text
       from (select * from (
                 select walk.number, walk.child_id as run_id, found.job_id, found.tenant, found.state, found.queue, found.handler, found.priority,
                        found.attempt, found.scheduled_at, found.due_at, found.started_at, found.finished_at, found.worker_id, found.fence,
-                       found.reason, found.detail, found.marks,
+                       found.reason, found.detail, found.metadata,
                        coalesce(found.tenant = p_tenant
                        and (p_states is null or found.state = any (p_states)) and (p_queues is null or found.queue = any (p_queues))
                        and (p_handlers is null or found.handler = any (p_handlers)) and (p_job_ids is null or found.job_id = any (p_job_ids))
-                       and (p_tags is null or coalesce(found.marks->'tags' ?& p_tags, false))
-                       and (p_any_tags is null or coalesce(found.marks->'tags' ?| p_any_tags, false))
+                       and (p_tags is null or coalesce(found.metadata->'tags' ?& p_tags, false))
+                       and (p_any_tags is null or coalesce(found.metadata->'tags' ?| p_any_tags, false))
                        and (p_scheduled_since is null or found.scheduled_at >= p_scheduled_since)
                        and (p_scheduled_before is null or found.scheduled_at < p_scheduled_before)
                        and (p_due_since is null or found.due_at >= p_due_since) and (p_due_before is null or found.due_at < p_due_before)

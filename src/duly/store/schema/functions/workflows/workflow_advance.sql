@@ -2,7 +2,7 @@
 
 -- Note that a node's run has ended, or goes on by another attempt, from the record of it: what every way to an end writes. No
 -- settings in its head: it is called for every row.
-create or replace function duly.note_ending() returns trigger
+create or replace function duly.record_node_end() returns trigger
 language plpgsql as $$
 declare
     v_first boolean := coalesce(current_setting('duly.ending', true), '') = '';
@@ -11,7 +11,7 @@ begin
         return new;
     end if;
     insert into duly.ended_nodes (workflow_id, node, run_id, became, reason, result, attempt, is_first)
-    values ((new.marks->'node'->>0)::uuid, new.marks->'node'->>1, new.run_id, new.became, new.reason, new.result, new.attempt, v_first);
+    values ((new.metadata->'node'->>0)::uuid, new.metadata->'node'->>1, new.run_id, new.became, new.reason, new.result, new.attempt, v_first);
     if v_first then
         perform set_config('duly.ending', 'noted', true);
     end if;
@@ -19,7 +19,7 @@ begin
 end $$;
 
 -- Note that a dead run of a node has left its box: somebody has replayed it, or discarded it.
-create or replace function duly.note_rising() returns trigger
+create or replace function duly.record_replayed_node() returns trigger
 language plpgsql as $$
 declare
     v_first boolean := coalesce(current_setting('duly.ending', true), '') = '';
@@ -51,18 +51,18 @@ declare
     v_special   boolean;
     v_other     record;
 begin
-    v_locked := array(select distinct workflow_id from duly.ended_nodes where noted_in = pg_current_xact_id());
+    v_locked := array(select distinct workflow_id from duly.ended_nodes where recorded_in = pg_current_xact_id());
     perform from duly.workflows where workflow_id = any (v_locked) order by workflow_id for no key update;
-    select bool_or(became in ('risen', 'retrying')) into v_special from duly.ended_nodes where noted_in = pg_current_xact_id();
+    select bool_or(became in ('risen', 'retrying')) into v_special from duly.ended_nodes where recorded_in = pg_current_xact_id();
     if v_special then
         for v_other in
-            delete from duly.ended_nodes where noted_in = pg_current_xact_id() and became in ('risen', 'retrying') returning workflow_id, node, run_id, became
+            delete from duly.ended_nodes where recorded_in = pg_current_xact_id() and became in ('risen', 'retrying') returning workflow_id, node, run_id, became
         loop
             perform duly.see_to(v_other.workflow_id, v_other.node, v_other.run_id, v_other.became, v_now);
         end loop;
     end if;
     loop
-        with taken as (delete from duly.ended_nodes where noted_in = pg_current_xact_id() returning *),
+        with taken as (delete from duly.ended_nodes where recorded_in = pg_current_xact_id() returning *),
         ended as (                                     -- By place: whatever the tables were when this was planned, each is looked up by its key.
             update duly.workflow_nodes as node
                set state = case found.became when 'dead' then 'failed' else found.became end, result = found.result, reason = found.reason, ended_at = v_now,
@@ -99,7 +99,7 @@ begin
         if v_released is not null then
             v_gone := duly.release_nodes(v_released, v_now);
             if cardinality(v_gone) < cardinality(v_released) then
-                perform duly.note_errand(workflow_id, 'look', v_now) from unnest(v_locked) as workflow_id;
+                perform duly.add_workflow_task(workflow_id, 'look', v_now) from unnest(v_locked) as workflow_id;
             end if;
         end if;
         if v_opened is not null then
@@ -115,9 +115,9 @@ begin
                ended_xid = case when open_nodes = counted.ended then pg_current_xact_id() end
           from counted where workflows.workflow_id = counted.workflow_id
         returning workflows.*)
-    select array_agg(workflow_id) into v_workflows from lowered where ended_at is not null and (then_tell is not null or run_id is not null);
+    select array_agg(workflow_id) into v_workflows from lowered where ended_at is not null and (callbacks is not null or run_id is not null);
     if v_workflows is not null then
-        perform duly.tell_workflow(workflow_id, v_now) from unnest(v_workflows) as workflow_id;
+        perform duly.workflow_callbacks(workflow_id, v_now) from unnest(v_workflows) as workflow_id;
     end if;
     perform set_config('duly.ending', '', true);
     return null;
@@ -172,12 +172,12 @@ begin
                         and (node.items is not null or node.unmet = 0) and flow.state = 'running' loop
             v_done := case when v_map.items is null then duly.spread(v_map, p_now) else duly.gather_items(v_map, p_now) end;
             if not v_done then
-                perform duly.note_errand(v_map.workflow_id, 'look', p_now);
+                perform duly.add_workflow_task(v_map.workflow_id, 'look', p_now);
             end if;
         end loop;
     end if;
     if coalesce(cardinality(v_gone), 0) < coalesce(cardinality(v_released), 0) + coalesce(cardinality(v_skipped), 0) then
-        perform duly.note_errand(missed.workflow_id, 'look', p_now) from (
+        perform duly.add_workflow_task(missed.workflow_id, 'look', p_now) from (
             select distinct node.workflow_id from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
               join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
              where node.run_id = any (v_released || v_skipped) and node.run_id <> all (v_gone)) as missed;
@@ -205,12 +205,12 @@ begin
         perform duly.set_back(p_workflow_id, p_node, v_covered, false, p_now);
     end if;
     if v_state in ('paused', 'cancelling') then
-        perform duly.note_errand(p_workflow_id, case v_state when 'paused' then 'withdraw' else 'cancel' end, p_now);
+        perform duly.add_workflow_task(p_workflow_id, case v_state when 'paused' then 'withdraw' else 'cancel' end, p_now);
     end if;
 end $$;
 
 -- Tell of the end of a workflow whom it names, as tell does for a run; and note that the run whose target it is can be settled.
-create or replace function duly.tell_workflow(p_workflow_id uuid, p_now timestamptz) returns void
+create or replace function duly.workflow_callbacks(p_workflow_id uuid, p_now timestamptz) returns void
 language plpgsql {planned by index} as $$
 declare
     v_flow  duly.workflows;
@@ -222,7 +222,7 @@ declare
 begin
     select * into strict v_flow from duly.workflows where workflows.workflow_id = p_workflow_id;
     if v_flow.run_id is not null then
-        perform duly.note_errand(p_workflow_id, 'settle', p_now);
+        perform duly.add_workflow_task(p_workflow_id, 'settle', p_now);
     end if;
     v_kind := format('duly.workflow.%s.v1', v_flow.state);
     v_event := jsonb_build_object(
@@ -230,14 +230,14 @@ begin
         'subject', p_workflow_id, 'time', duly.moment_text(p_now), 'datacontenttype', 'application/json',
         'data', jsonb_build_object('workflow_id', p_workflow_id, 'name', v_flow.name, 'state', v_flow.state, 'nodes', v_flow.nodes,
                                    'reason', v_flow.reason, 'submitted_at', duly.moment_text(v_flow.submitted_at), 'ended_at', duly.moment_text(v_flow.ended_at)));
-    foreach v_when in array array['done', 'dead'] loop
-        v_to := v_flow.then_tell->v_when;
-        continue when v_to is null or (v_when = 'dead' and v_flow.state <> 'failed');
+    foreach v_when in array array['end', 'failure'] loop
+        v_to := v_flow.callbacks->v_when;
+        continue when v_to is null or (v_when = 'failure' and v_flow.state <> 'failed');
         v_name := format('%s/%s/%s/on_%s', p_workflow_id, v_flow.replays, v_flow.state, v_when);
         if v_to ? 'url' then
-            perform duly.tell_url(v_flow.tenant, 'default', v_name, v_to, v_event, v_flow.marks, p_now);
+            perform duly.callback_by_webhook(v_flow.tenant, 'default', v_name, v_to, v_event, v_flow.metadata, p_now);
         else
-            perform duly.tell_job(v_flow.tenant, v_name, v_to, v_event, p_now);
+            perform duly.callback_by_job(v_flow.tenant, v_name, v_to, v_event, p_now);
         end if;
     end loop;
 end $$;

@@ -21,9 +21,9 @@ begin
     perform duly.end_nodes(array(select run_id from duly.workflow_nodes as node
                                      where node.workflow_id = p_workflow_id and node.state in ('waiting', 'ready')), 'cancelled', p_reason, v_now)
        from duly.workflows as flow where flow.workflow_id = p_workflow_id and flow.state = 'cancelling';
-    perform duly.note_errand(p_workflow_id, 'cancel', v_now);
-    set constraints duly.endings_seen_to immediate;    -- So that the answer is what has come of it.
-    set constraints duly.endings_seen_to deferred;
+    perform duly.add_workflow_task(p_workflow_id, 'cancel', v_now);
+    set constraints duly.workflows_advanced immediate;    -- So that the answer is what has come of it.
+    set constraints duly.workflows_advanced deferred;
     state := (select flow.state from duly.workflows as flow where flow.workflow_id = p_workflow_id);
 end $$;
 
@@ -36,7 +36,7 @@ declare
     v_run_ids uuid[] := array(
         select run_id from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state in ('waiting', 'ready')
            and not exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.waits_for = 'workflow' and blocked.key = p_workflow_id::text
-                              and not duly.is_held(blocked.options))
+                              and not duly.holds_slot(blocked.options))
          order by run_id);
 begin
     perform duly.cancel(v_run_ids, p_reason);
@@ -68,7 +68,7 @@ begin
     state := 'paused';
     perform duly.await_again(p_workflow_id);
     if exists (select from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state = 'ready') then
-        perform duly.note_errand(p_workflow_id, 'withdraw', v_now + interval '0.5 seconds');
+        perform duly.add_workflow_task(p_workflow_id, 'withdraw', v_now + interval '0.5 seconds');
     end if;
 end $$;
 
@@ -90,15 +90,15 @@ begin
         delete from duly.timers where ctid = any (array(
             select ctid from duly.timers where run_id = any (v_run_ids) and run_id is not null for update skip locked))
         returning {run}),
-    at_gate as (
+    at_concurrency_key as (
         delete from duly.blocked where ctid = any (array(
             select ctid from duly.blocked where run_id = any (v_run_ids) and (waits_for, key) <> ('workflow', p_workflow_id::text) for update skip locked))
         returning {run}),
     back as (
         insert into duly.blocked ({run}, waits_for, key, blocked_at)
-        select taken.*, 'workflow', p_workflow_id::text, v_now from (select * from staged union all select * from due union all select * from at_gate) as taken)
-    select array_agg(job_id), array_agg(tenant), array_agg(jsonb_build_object('gate', options->'gate'))
-      into v_job_ids, v_tenants, v_options from staged where options ? 'gate' and not duly.is_held(options);
+        select taken.*, 'workflow', p_workflow_id::text, v_now from (select * from staged union all select * from due union all select * from at_concurrency_key) as taken)
+    select array_agg(job_id), array_agg(tenant), array_agg(jsonb_build_object('concurrency', options->'concurrency'))
+      into v_job_ids, v_tenants, v_options from staged where options ? 'concurrency' and not duly.holds_slot(options);
     perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
 end $$;
 
@@ -116,7 +116,7 @@ begin
     if v_state = 'paused' then
         perform duly.await_again(p_workflow_id);
         if exists (select from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state = 'ready') then
-            perform duly.note_errand(p_workflow_id, 'withdraw', v_now + interval '0.5 seconds');
+            perform duly.add_workflow_task(p_workflow_id, 'withdraw', v_now + interval '0.5 seconds');
         end if;
     elsif v_state = 'running' then
         perform duly.look(p_workflow_id, v_now);        -- What was just taken back is let go again.
@@ -166,7 +166,7 @@ begin
     end if;
 end $$;
 
-create or replace function duly.note_changed_workflow() returns trigger language plpgsql as $$
+create or replace function duly.record_changed_workflow() returns trigger language plpgsql as $$
 begin
     insert into duly.workflow_changes (tenant, workflow_id, change, name, replays, changed_at)
     values (new.tenant, new.workflow_id,

@@ -36,7 +36,7 @@ create or replace function duly.page_workflow_runs(
 returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, state text, queue text, handler text, priority smallint, attempt integer,
     scheduled_at timestamptz, due_at timestamptz, started_at timestamptz, finished_at timestamptz, worker_id uuid, fence bigint, reason text,
-    detail jsonb, marks jsonb, job_name text)
+    detail jsonb, metadata jsonb, job_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 begin
@@ -44,16 +44,16 @@ begin
     return query
     select page.fits, page.number, page.run_id, page.job_id, page.tenant, page.state, page.queue, page.handler, page.priority, page.attempt,
            page.scheduled_at, page.due_at, page.started_at, page.finished_at, page.worker_id, page.fence, page.reason, page.detail,
-           duly.marks_of(page.marks), null::text
+           duly.metadata_of(page.metadata), null::text
       from (select * from (
                 select walk.number, walk.child_id as run_id, found.job_id, found.tenant, found.state, found.queue, found.handler, found.priority,
                        found.attempt, found.scheduled_at, found.due_at, found.started_at, found.finished_at, found.worker_id, found.fence,
-                       found.reason, found.detail, found.marks,
+                       found.reason, found.detail, found.metadata,
                        coalesce(found.tenant = p_tenant
                        and (p_states is null or found.state = any (p_states)) and (p_queues is null or found.queue = any (p_queues))
                        and (p_handlers is null or found.handler = any (p_handlers)) and (p_job_ids is null or found.job_id = any (p_job_ids))
-                       and (p_tags is null or coalesce(found.marks->'tags' ?& p_tags, false))
-                       and (p_any_tags is null or coalesce(found.marks->'tags' ?| p_any_tags, false))
+                       and (p_tags is null or coalesce(found.metadata->'tags' ?& p_tags, false))
+                       and (p_any_tags is null or coalesce(found.metadata->'tags' ?| p_any_tags, false))
                        and (p_scheduled_since is null or found.scheduled_at >= p_scheduled_since)
                        and (p_scheduled_before is null or found.scheduled_at < p_scheduled_before)
                        and (p_due_since is null or found.due_at >= p_due_since) and (p_due_before is null or found.due_at < p_due_before)

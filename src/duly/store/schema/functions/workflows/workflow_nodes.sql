@@ -5,7 +5,7 @@
 
 -- The name of a node's run: the same for every replay. domain/workflows/workflow.py has no twin: nobody but the store needs it.
 create or replace function duly.node_run_id(p_workflow_id uuid, p_node text) returns uuid language sql stable parallel safe as $$
-    select duly.run_id(duly.made_at(p_workflow_id), p_workflow_id::text || '/' || p_node)
+    select duly.run_id(duly.created_at(p_workflow_id), p_workflow_id::text || '/' || p_node)
 $$;
 
 -- Whether an edge holds, of a parent that has ended so. domain/workflows/workflow.py says the same.
@@ -26,12 +26,12 @@ begin
 end $$;
 
 -- Make the rows of nodes under their workflow's gate, from their definitions. Attempts go on where they ended.
-create or replace function duly.make_rows(p_workflow_id uuid, p_names text[], p_now timestamptz) returns void
+create or replace function duly.create_rows(p_workflow_id uuid, p_names text[], p_now timestamptz) returns void
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     with asked as (
-        select node.*, duly.made_at(p_workflow_id) as made_at, octet_length(node.payload::text) > 1024 as stored,
+        select node.*, duly.created_at(p_workflow_id) as created_at, octet_length(node.payload::text) > 1024 as stored,
                case when node.replays > 0
                     then greatest(node.last_attempt, (select max(attempts.attempt) from duly.attempts where attempts.run_id = node.run_id)) else 0 end as attempt
           from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.name = any (p_names)),
@@ -40,7 +40,7 @@ begin
         on conflict do nothing)
     insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
                               queue, handler, payload, options, waits_for, key, blocked_at)
-    select run_id, run_id, made_at, greatest(made_at, p_now), 1, tenant, attempt, priority, 0, false, stored, queue, handler, case when not stored then payload end,
+    select run_id, run_id, created_at, greatest(created_at, p_now), 1, tenant, attempt, priority, 0, false, stored, queue, handler, case when not stored then payload end,
            case when replays > 0 then options || jsonb_build_object('replays', replays, 'attempts_before', attempt) else options end,
            'workflow', p_workflow_id::text, p_now
       from asked
@@ -88,13 +88,13 @@ begin
     leaving as (                                       -- A place that is held is given back outside of the workflow's lock.
         insert into duly.workflow_tasks (workflow_id, what, due_at, leaving)
         select (options->'node'->>0)::uuid, 'leave', p_now,
-               jsonb_build_object('job_id', job_id, 'tenant', tenant, 'options', jsonb_build_object('gate', options->'gate'))
-          from taken where duly.is_held(options)),
+               jsonb_build_object('job_id', job_id, 'tenant', tenant, 'options', jsonb_build_object('concurrency', options->'concurrency'))
+          from taken where duly.holds_slot(options)),
     recorded as (
-        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, p_outcome::duly.outcome, p_outcome::duly.state, queue, handler, p_reason,
-               duly.marks_of(options), nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
+               duly.metadata_of(options), nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from taken)
     select array_agg(run_id) into v_gone from taken;
     return coalesce(v_gone, '{}');
@@ -130,7 +130,7 @@ begin
         return duly.end_map(p_node.run_id, null,
                                format('%s items and %s nodes are more than 1000, which a workflow has at most', v_count, v_nodes), p_now);
     end if;
-    with made as (
+    with created as (
         insert into duly.workflow_nodes (workflow_id, name, number, tenant, run_id, state, waits, item_of, map, handler, queue, priority, payload, options,
                                          replays, released_at, last_attempt)
         select p_node.workflow_id, item.name, p_node.number, p_node.tenant, duly.node_run_id(p_node.workflow_id, item.name), 'ready', 0, p_node.name,
@@ -142,9 +142,9 @@ begin
         returning *),
     hung as (
         insert into duly.workflow_edges (workflow_id, parent, child, tenant, on_end)
-        select workflow_id, name, p_node.name, tenant, 'success' from made)
+        select workflow_id, name, p_node.name, tenant, 'success' from created)
     update duly.workflow_nodes set items = v_count, waits = v_count where workflow_id = p_node.workflow_id and name = p_node.name;
-    perform duly.make_rows(p_node.workflow_id, array(select name from duly.workflow_nodes
+    perform duly.create_rows(p_node.workflow_id, array(select name from duly.workflow_nodes
                                 where workflow_id = p_node.workflow_id and item_of = p_node.name), p_now);
     perform duly.release_nodes(array(select run_id from duly.workflow_nodes where workflow_id = p_node.workflow_id and item_of = p_node.name), p_now);
     update duly.workflows set nodes = nodes + v_count, open_nodes = open_nodes + v_count where workflow_id = p_node.workflow_id;
@@ -185,9 +185,9 @@ begin
     with taken as (
         delete from duly.blocked where ctid = any (array(select ctid from duly.blocked where run_id = p_run_id and waits_for in ('workflow', 'dependency', 'recall') for update skip locked))
         returning *)
-    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, result, marks)
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, result, metadata)
     select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, case when v_done then 'succeeded' else 'failed' end::duly.outcome,
-           case when v_done then 'succeeded' else 'dead' end::duly.state, queue, handler, p_reason, p_result, duly.marks_of(options)
+           case when v_done then 'succeeded' else 'dead' end::duly.state, queue, handler, p_reason, p_result, duly.metadata_of(options)
       from taken;
     return found;
 end $$;

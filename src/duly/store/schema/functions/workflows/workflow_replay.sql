@@ -107,9 +107,9 @@ begin
         returning blocked.run_id, blocked.job_id, blocked.scheduled_at, blocked.due_at, blocked.tenant, blocked.attempt, blocked.queue,
                   blocked.handler, blocked.options),
     gone as (select * from buried union all select * from waiting)
-    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata)
     select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'its map is replayed',
-           duly.marks_of(options - array['node', 'then'])
+           duly.metadata_of(options - array['node', 'callbacks'])
       from gone;
     update duly.workflow_nodes as map set item_attempts = coalesce(map.item_attempts, '{}') || (
                select jsonb_object_agg(item.name, item.last_attempt) from duly.workflow_nodes as item
@@ -155,9 +155,9 @@ begin
            'workflow', p_workflow_id::text, p_now
       from risen
     on conflict do nothing;
-    delete from duly.ended_nodes where noted_in = pg_current_xact_id() and workflow_id = p_workflow_id and node = any (v_ended || v_items)
+    delete from duly.ended_nodes where recorded_in = pg_current_xact_id() and workflow_id = p_workflow_id and node = any (v_ended || v_items)
        and became = 'risen';                           -- That was us.
-    perform duly.make_rows(p_workflow_id, v_ended, p_now);
+    perform duly.create_rows(p_workflow_id, v_ended, p_now);
     v_life := (select duly.reopen_owner(flow.run_id) from duly.workflows as flow
                 where flow.workflow_id = p_workflow_id and flow.ended_at is not null and flow.run_id is not null);
     update duly.workflows set
@@ -169,7 +169,7 @@ begin
            open_nodes = (select count(*) from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state in ('waiting', 'ready'))
      where workflow_id = p_workflow_id;
     if exists (select from duly.workflow_nodes where workflow_id = p_workflow_id and name = any (v_left) and state = 'failed') then
-        perform duly.note_errand(p_workflow_id, 'look', p_now + interval '1 second');    -- In case that it does not rise after all.
+        perform duly.add_workflow_task(p_workflow_id, 'look', p_now + interval '1 second');    -- In case that it does not rise after all.
     end if;
     if p_make then
         perform duly.open_nodes(array[p_workflow_id], array[p_first], p_now);

@@ -3,7 +3,7 @@
 -- Submit a workflow whole: only inserts. Known by its key; or, for a run whose target it is, by an id computed from that run's. A run that has
 -- started a workflow takes that up again. The workflow of a run is submitted by the run's worker, and not by a request.
 create or replace function duly.submit_workflow(
-    p_tenant integer, p_key text, p_hash bytea, p_name text, p_tags text[], p_then jsonb, p_marks jsonb, p_run_id uuid, p_replays integer,
+    p_tenant integer, p_key text, p_hash bytea, p_name text, p_tags text[], p_callbacks jsonb, p_metadata jsonb, p_run_id uuid, p_replays integer,
     p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
     p_parents text[], p_children text[], p_ons text[], p_horizon interval default '5 seconds',
     out workflow_id uuid, out replayed boolean, out state text)
@@ -27,7 +27,7 @@ begin
             state := duly.take_up(workflow_id, p_run_id, p_replays, v_now);
             return;
         end if;
-        workflow_id := duly.run_id(duly.made_at(p_run_id), format('%s/workflow/%s', p_run_id, p_replays));
+        workflow_id := duly.run_id(duly.created_at(p_run_id), format('%s/workflow/%s', p_run_id, p_replays));
     else
         workflow_id := duly.run_id(v_now, duly.batch_name(p_tenant, p_key, v_now) || 'workflow');
         insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
@@ -47,8 +47,8 @@ begin
             return;
         end if;
     end if;
-    insert into duly.workflows (workflow_id, tenant, name, nodes, open_nodes, tags, then_tell, marks, run_id, run_life, submitted_at)
-    values (workflow_id, p_tenant, p_name, cardinality(p_names), cardinality(p_names), coalesce(p_tags, '{}'), p_then, p_marks, p_run_id, coalesce(p_replays, 0), v_now)
+    insert into duly.workflows (workflow_id, tenant, name, nodes, open_nodes, tags, callbacks, metadata, run_id, run_life, submitted_at)
+    values (workflow_id, p_tenant, p_name, cardinality(p_names), cardinality(p_names), coalesce(p_tags, '{}'), p_callbacks, p_metadata, p_run_id, coalesce(p_replays, 0), v_now)
     on conflict do nothing;
     if not found then
         replayed := true;                              -- Two began with it at once.
@@ -56,7 +56,7 @@ begin
         return;
     end if;
     perform duly.insert_nodes(p_tenant, workflow_id, null, p_names, p_handlers, p_payloads, p_queues, p_priorities, p_options, p_maps,
-                                 p_parents, p_children, p_ons, p_marks, 0, v_now);
+                                 p_parents, p_children, p_ons, p_metadata, 0, v_now);
     perform duly.admit(p_tenant, 0, cardinality(p_names));
     replayed := false;
     state := 'running';
@@ -65,7 +65,7 @@ end $$;
 -- Insert nodes and edges, and the rows of their runs under the workflow's gate; what is wrong with one is said in a sentence.
 create or replace function duly.insert_nodes(
     p_tenant integer, p_workflow_id uuid, p_added_by text, p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
-    p_options text[], p_maps text[], p_parents text[], p_children text[], p_ons text[], p_marks jsonb, p_number integer, p_now timestamptz)
+    p_options text[], p_maps text[], p_parents text[], p_children text[], p_ons text[], p_metadata jsonb, p_number integer, p_now timestamptz)
 returns void
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
@@ -82,9 +82,9 @@ begin
     insert into duly.workflow_edges (workflow_id, parent, child, tenant, on_end)
     select p_workflow_id, u.parent, u.child, p_tenant, u.on_end from unnest(p_parents, p_children, p_ons) as u(parent, child, on_end);
     with asked as materialized (
-        select u.*, duly.node_run_id(p_workflow_id, u.name) as run_id, duly.made_at(p_workflow_id) as made_at, coalesce(parents.count, 0) as waits,
+        select u.*, duly.node_run_id(p_workflow_id, u.name) as run_id, duly.created_at(p_workflow_id) as created_at, coalesce(parents.count, 0) as waits,
                u.payload_text::jsonb as payload, octet_length(u.payload_text) > 1024 as stored,
-               coalesce(p_marks, '{}') || coalesce(u.options_text::jsonb, '{}') || jsonb_build_object('node', jsonb_build_array(p_workflow_id, u.name)) as options
+               coalesce(p_metadata, '{}') || coalesce(u.options_text::jsonb, '{}') || jsonb_build_object('node', jsonb_build_array(p_workflow_id, u.name)) as options
           from unnest(p_names, p_handlers, p_payloads, p_queues, p_priorities, p_options, p_maps) with ordinality
                    as u(name, handler, payload_text, queue, priority, options_text, map, number)
           left join (select child, count(*)::integer as count from unnest(p_children) as child group by 1) as parents on parents.child = u.name),
@@ -98,17 +98,17 @@ begin
     waiting as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
                                   queue, handler, payload, options, waits_for, key, blocked_at)
-        select run_id, run_id, made_at, greatest(made_at, p_now), 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
+        select run_id, run_id, created_at, greatest(created_at, p_now), 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options, 'workflow', p_workflow_id::text, p_now
           from asked where waits > 0),
     at_once as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
                                 queue, handler, payload, options)
-        select run_id, run_id, made_at, greatest(made_at, p_now), 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
+        select run_id, run_id, created_at, greatest(created_at, p_now), 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options
           from asked where waits = 0 and not (duly.must_enter(options) or options ? 'rate'))
     insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored, queue, handler, payload, options, shard)
-    select run_id, run_id, made_at, greatest(made_at, p_now), 1, p_tenant, priority, stored, queue, handler, case when not stored then payload end, options,
+    select run_id, run_id, created_at, greatest(created_at, p_now), 1, p_tenant, priority, stored, queue, handler, case when not stored then payload end, options,
            duly.shard_of(run_id)
       from asked where waits = 0 and (duly.must_enter(options) or options ? 'rate');
 end $$;
@@ -127,7 +127,7 @@ begin
     end if;
     update duly.workflows set run_life = greatest(run_life, p_life), run_id = p_run_id where workflow_id = p_workflow_id returning * into v_flow;
     if v_flow.ended_at is not null then
-        perform duly.note_errand(p_workflow_id, 'settle', p_now);
+        perform duly.add_workflow_task(p_workflow_id, 'settle', p_now);
     end if;
     return v_flow.state;
 end $$;
@@ -183,7 +183,7 @@ begin
      where child.workflow_id = p_workflow_id and child.name = more.child;
     perform duly.insert_nodes(
         p_tenant, p_workflow_id, p_node, node.names, node.handlers, node.payloads, node.queues, node.priorities, node.options, node.maps,
-        coalesce(edge.parents, '{}'), coalesce(edge.children, '{}'), coalesce(edge.ons, '{}'), v_flow.marks, v_flow.nodes, v_now)
+        coalesce(edge.parents, '{}'), coalesce(edge.children, '{}'), coalesce(edge.ons, '{}'), v_flow.metadata, v_flow.nodes, v_now)
       from (select array_agg(u.name order by u.number) as names, array_agg(u.handler order by u.number) as handlers,
                    array_agg(u.payload order by u.number) as payloads, array_agg(u.queue order by u.number) as queues,
                    array_agg(u.priority order by u.number) as priorities, array_agg(u.options order by u.number) as options,
