@@ -123,7 +123,7 @@ class TestStart:
         body = {"name": "wrong", "nodes": {"a": {"target": A_TARGET, "aftr": []}}}
         [fault] = (await api.post("/v1/workflows", json=body)).json()["errors"]
 
-        assert "did you mean after?" in fault["message"]
+        assert "did you mean depends_on?" in fault["message"]
 
 
 class TestLook:

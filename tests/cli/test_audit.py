@@ -18,7 +18,7 @@ def test_what_is_done_on_the_database_is_recorded_in_the_name_of_the_account(loc
     local("pause", "--queue", "mail")
     local("keys", "create", "--scope", "jobs:read", "--name", "ci")
     local("tenants", "create", "acme")
-    local("gates", "limit", "k", "--slots", "5")
+    local("concurrency", "limit", "k", "--slots", "5")
 
     rows = json.loads(local("audit", "--json").stdout)
 
@@ -26,13 +26,13 @@ def test_what_is_done_on_the_database_is_recorded_in_the_name_of_the_account(loc
     assert {row["actor"]["kind"] for row in rows} == {"local"}
     assert sorted(row["action"] for row in rows) == [
         "concurrency_key.limited",
-        "pause.created",
         "job.cancelled",
         "job.created",
         "job.paused",
         "job.resumed",
         "job.triggered",
         "key.created",
+        "pause.created",
         "tenant.created",
     ]
     assert [row["action"] for row in json.loads(local("audit", "--action", "job.paused", "--json").stdout)] == [
@@ -48,13 +48,13 @@ def test_what_is_done_on_the_database_is_recorded_in_the_name_of_the_account(loc
 def test_it_reads_the_same_on_a_database_and_over_http(where, request):
     duly = request.getfixturevalue(where)
     name = f"calendar-{where}"
-    made = duly("gates", "limit", name, "--slots", "5")
+    made = duly("concurrency", "limit", name, "--slots", "5")
     assert made.returncode == 0, made.stderr
 
     [row] = json.loads(duly("audit", "--subject", name, "--json").stdout)
 
     assert row.keys() == {"audit_id", "at", "actor", "action", "subject", "count", "request_id", "detail"}
-    assert row["subject"] == {"kind": "concurrency", "id": name, "name": name}
+    assert row["subject"] == {"kind": "concurrency_key", "id": name, "name": name}
     assert row["actor"]["kind"] == {"local": "local", "remote": "key"}[where]
     assert "no matching entries" in duly("audit", "--actor", "nobody").stdout
     assert "no offset" in duly("audit", "--since", "2026-11-16").stderr

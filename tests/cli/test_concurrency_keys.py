@@ -1,4 +1,4 @@
-"""Gates from the command line: the same words on a database and over HTTP."""
+"""Concurrency keys from the command line: the same words on a database and over HTTP."""
 
 import json
 
@@ -10,15 +10,15 @@ def test_a_key_is_limited_shown_and_lifted(where, request):
     duly = request.getfixturevalue(where)
     key = f"customer-{where}"
     limited = json.loads(
-        duly("gates", "limit", key, "--slots", "5", "--rate", "10/PT1M", "--burst", "2", "--json").stdout
+        duly("concurrency", "limit", key, "--slots", "5", "--rate", "10/PT1M", "--burst", "2", "--json").stdout
     )
     assert (limited["limit"], limited["rate_limit"], limited["kind"]) == (5, "10/PT1M, 2 at once", "concurrency")
 
-    assert json.loads(duly("gates", "show", key, "--json").stdout) == limited
-    assert key in duly("gates").stdout
-    lifted = json.loads(duly("gates", "lift", key, "--json").stdout)
+    assert json.loads(duly("concurrency", "show", key, "--json").stdout) == limited
+    assert key in duly("concurrency").stdout
+    lifted = json.loads(duly("concurrency", "unlimit", key, "--json").stdout)
     assert lifted == {"key": key, "limit": None, "rate_limit": None}
-    gone = duly("gates", "show", key)
+    gone = duly("concurrency", "show", key)
     assert gone.returncode == 4
     assert f"no concurrency key '{key}'" in gone.stderr
 

@@ -14,7 +14,7 @@ def test_a_job_is_submitted_behind_others(where, request):
 
     shown = duly("runs", "show", made.stdout.strip())
 
-    assert f"after {first} (always)" in shown.stdout, shown
+    assert f"depends on {first} (always)" in shown.stdout, shown
     assert f"the end of job {first}" in duly("explain", made.stdout.strip()).stdout
     assert "nothing is known" in duly("submit", "greet", "name=z", "--depends-on", UNKNOWN).stderr
     assert "--on-end" in duly("submit", "greet", "name=z", "--every", "60", "--depends-on", first).stderr

@@ -176,12 +176,12 @@ def test_an_ended_run_shows_what_it_was_and_is_run_again(duly, story):
     told = json.loads(duly("runs", "show", first, "--json").stdout)
     assert (told["payload"], told["payload_kept"], told["definition"]["timeout"]) == ({"customer": 7}, True, "PT9S")
 
-    made = json.loads(duly("runs", "again", first, "--payload", '{"customer": 8}', "--json").stdout)
+    made = json.loads(duly("runs", "rerun", first, "--payload", '{"customer": 8}', "--json").stdout)
     told = json.loads(duly("runs", "show", made["run_id"], "--json").stdout)
     assert (told["state"], told["payload"], told["priority"]) == ("ready", {"customer": 8}, 2)
     assert made["rerun_of"] == first
-    assert f"made from run {first}" in duly("runs", "again", first).stdout
-    refused = duly("runs", "again", made["run_id"])
+    assert f"made from run {first}" in duly("runs", "rerun", first).stdout
+    refused = duly("runs", "rerun", made["run_id"])
     assert refused.returncode != 0
     assert "cannot be run again yet" in refused.stderr
 

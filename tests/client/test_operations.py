@@ -90,19 +90,19 @@ SPOKEN = {
     "dismiss_recovery": "recovery.dismiss",
     "read_series": "figures.series",
     "read_overview": "figures.overview",
-    "read_upcoming": "figures.coming",
+    "read_upcoming": "figures.upcoming",
     "read_job_days": "figures.days",
-    "list_pauses": "holds.list",
-    "pause": "holds.pause",
-    "resume": "holds.resume",
+    "list_pauses": "pauses.list",
+    "pause": "pauses.pause",
+    "resume": "pauses.resume",
     "list_limits": "limits.list",
     "put_limit": "limits.put",
     "remove_limit": "limits.remove",
     "list_workers": "workers.list",
-    "list_concurrency_keys": "gates.list",
-    "read_concurrency_key": "gates.get",
-    "limit_concurrency_key": "gates.limit",
-    "unlimit_concurrency_key": "gates.lift",
+    "list_concurrency_keys": "concurrency_keys.list",
+    "read_concurrency_key": "concurrency_keys.get",
+    "limit_concurrency_key": "concurrency_keys.limit",
+    "unlimit_concurrency_key": "concurrency_keys.unlimit",
     "list_destinations": "destinations.list",
     "create_destination": "destinations.create",
     "read_destination": "destinations.get",
@@ -161,7 +161,7 @@ class TestWorkflows:
 
         assert again == made
         assert [(node.name, node.state) for node in read.nodes] == [("first", "ready"), ("second", "waiting")]
-        assert [(edge.node, edge.on) for edge in read.nodes[1].after] == [("first", "success")]
+        assert [(edge.node, edge.on) for edge in read.nodes[1].depends_on] == [("first", "success")]
         assert (await client.workflows.pause(made.workflow_id)).state == "paused"
         assert (await client.workflows.resume(made.workflow_id)).state == "running"
         assert (await client.workflows.cancel(made.workflow_id, reason="wrong day")).state == "cancelled"

@@ -6,7 +6,7 @@ from pathlib import Path
 from duly.domain.tenancy.audit import Action
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "audit.md"
-_ACTION = re.compile(r"`([a-z]+\.[a-z_]+)`")
+_ACTION = re.compile(r"`([a-z_]+\.[a-z_]+)`")
 
 
 def test_every_action_is_reported():

@@ -39,7 +39,7 @@ select proname, pg_get_functiondef(oid) from pg_proc
 """
 _STEP = "perform duly.test_step(); "
 _TOKEN = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"[^\"]*\"|[a-z_][\w$]*|[();]|\s+|.", re.DOTALL | re.IGNORECASE)
-_OPENERS = {"begin", "callbacks", "else", "loop"}  # A statement begins behind these, and behind each semicolon.
+_OPENERS = {"begin", "then", "else", "loop"}  # A statement begins behind these, and behind each semicolon.
 _GOING_ON = {
     "end",
     "else",
@@ -122,7 +122,7 @@ class InnerSide(Side):
         if message.message and message.message.startswith("step "):
             self._key = int(message.message.removeprefix("step "))
             assert self._key % _KEYS < _KEYS - 1, "more steps than keys"
-            self.waiting_runs.set()
+            self.stopped.set()
 
     async def go(self) -> None:
         """Take the next step, wherever it is."""
@@ -130,7 +130,7 @@ class InnerSide(Side):
             await super().go()
             return
         key, self._key = self._key, None
-        self.waiting_runs.clear()
+        self.stopped.clear()
         await self._keeper.execute(f"select pg_advisory_unlock({key})")
 
 

@@ -30,7 +30,7 @@ class Side(Database):
     def __init__(self, name: str, url: str, **more: Any) -> None:
         super().__init__(url, **more)
         self.name = name
-        self.waiting_runs = asyncio.Event()
+        self.stopped = asyncio.Event()
         self.turn = asyncio.Event()
         self.task: asyncio.Task[Any] | None = None
         self.connection: asyncpg.Connection[asyncpg.Record]
@@ -44,7 +44,7 @@ class Side(Database):
 
     def start(self, move: Move) -> None:
         """Walk up to the first step of a move."""
-        self.waiting_runs.clear()
+        self.stopped.clear()
         self.turn.clear()
         self.task = asyncio.create_task(self._run(move))
 
@@ -52,7 +52,7 @@ class Side(Database):
         try:
             return await move(self)
         finally:
-            self.waiting_runs.set()
+            self.stopped.set()
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
         """Run one statement as a transaction of its own, in two steps."""
@@ -87,20 +87,20 @@ class Side(Database):
         await transaction.commit()
 
     async def _step(self) -> None:
-        self.waiting_runs.set()
+        self.stopped.set()
         await self.turn.wait()
         self.turn.clear()
 
     async def go(self) -> None:
         """Take the next step."""
-        self.waiting_runs.clear()
+        self.stopped.clear()
         self.turn.set()
 
     async def is_still(self, within: float) -> bool:
         """Wait a moment for it to come to a step or to its end."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.waiting_runs.wait(), within)
-        return self.waiting_runs.is_set()
+            await asyncio.wait_for(self.stopped.wait(), within)
+        return self.stopped.is_set()
 
     @property
     def has_ended(self) -> bool:
@@ -156,7 +156,7 @@ async def run(order: Order, left: Side, right: Side, monitor: Database) -> tuple
     while not all(side.has_ended for side in sides):
         assert len(order.taken) < _STEPS_MAX, "neither of the two comes to an end"
         await _wait_until_still(sides, monitor)
-        if ready := [side for side in sides if side.waiting_runs.is_set() and not side.has_ended]:
+        if ready := [side for side in sides if side.stopped.is_set() and not side.has_ended]:
             await order.choose(ready).go()
     answers = await asyncio.gather(*(side.task for side in sides if side.task), return_exceptions=True)
     return answers[0], answers[1]
@@ -166,7 +166,7 @@ async def _wait_until_still(sides: list[Side], monitor: Database) -> None:
     """Wait until each is at a step, at its end, or waiting for a lock that the other, standing at a step, holds."""
     for side, other in zip(sides, reversed(sides), strict=True):
         while not await side.is_still(_LOOK_SECONDS):
-            other_stands = other.waiting_runs.is_set()
+            other_stands = other.stopped.is_set()
             waits = await monitor.fetchval(
                 "select $2 = any (pg_blocking_pids($1))",
                 side.connection.get_server_pid(),

@@ -30,7 +30,7 @@ MOVES = re.split(
     r"\s+",
     """claim stage settle finish hand_back retire leave release cancel carry_out
 submit_one submit_many pause edit withdraw take_next_fire cancel_schedule
-check_dependents follow open_dependents""",
+check_dependents add_dependencies open_dependents""",
 )
 # Where a run stands, or the record of its end; or the next fire of its schedule covers its moment again.
 LOST = """

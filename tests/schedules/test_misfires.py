@@ -188,7 +188,7 @@ class TestFireAll:
         await a_cron(database, misfire=ALL)
         await clock.advance(2 * MINUTE + seconds(30))
         await staged_all(database)
-        await database.execute("update duly.backfills set cursor_at = $1, made = 2", START + 2 * MINUTE)
+        await database.execute("update duly.backfills set cursor_at = $1, created = 2", START + 2 * MINUTE)
         assert await lane(database, clock, span=0.5, step=0.5) == [1]
         assert await database.fetchval("select state from duly.backfills") == "done"
         await database.execute(

@@ -114,12 +114,12 @@ async def test_what_was_missed_and_is_not_made_up_for_is_on_record(database, clo
     await resume(database, job.job_id, catch_up=True)
     await staged_all(database)
     await lane(database, clock, 3)
-    [(backfill_id, made)] = await database.fetch("select backfill_id, made from duly.backfills")
+    [(backfill_id, created)] = await database.fetch("select backfill_id, created from duly.backfills")
 
     await cancel_backfill(database, backfill_id)
 
     [skipped] = await skips(database, job.job_id)
-    assert (skipped.reason, skipped.first, skipped.count) == ("skipped_on_request", minutes(made)[0], 10 - made)
+    assert (skipped.reason, skipped.first, skipped.count) == ("skipped_on_request", minutes(created)[0], 10 - created)
 
 
 async def test_a_backfill_that_is_made_and_has_not_begun_can_be_taken_back(database, clock):

@@ -110,10 +110,10 @@ async def test_a_database_that_is_down_is_named_with_the_remedy_and_without_its_
 
 async def test_the_log_of_a_webhook_has_no_query():
     _, attempt, _ = await taken(200, b"12345")
-    [(level, message, fields)] = attempt.desk.lines
+    [(level, message, fields)] = attempt.services.lines
     assert (level, message, fields["status"], fields["bytes"]) == ("info", "webhook answered", 200, 5)
     assert fields["ms"] >= 0
-    assert "geheim" not in repr(attempt.desk.lines)
+    assert "geheim" not in repr(attempt.services.lines)
 
 
 @with_and_without_sandbox

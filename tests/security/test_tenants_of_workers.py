@@ -53,7 +53,7 @@ class TestAtTheDoor:
             stolen = Remote(theirs.caller, worker_id)
             answers = [
                 await stolen.ask("claim", number=99),
-                await stolen.ask("renew", held=[lease_of(run)], answered=99),
+                await stolen.ask("renew", leases=[lease_of(run)], answered=99),
                 await stolen.leave(),
                 await stolen.ask("progress", **lease_of(run), done=1),
                 await stolen.ask("checkpoint", **lease_of(run), value=1),

@@ -22,7 +22,7 @@ _ENDS = """
 select run_id::text, count(*) as number from (
     select run_id from duly.attempts
      where run_id = any ($1::text[]::uuid[]) and became <> 'retrying' and outcome <> 'fenced'
-       and not (became = 'dead' and (fence is not null or not coalesce(marks ? 'node', false)))
+       and not (became = 'dead' and (fence is not null or not coalesce(metadata ? 'node', false)))
     union all
     select run_id from duly.workflow_nodes cross join generate_series(1, 100)
      where run_id = any ($1::text[]::uuid[]) and state = 'skipped') as ended group by 1

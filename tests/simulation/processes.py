@@ -78,7 +78,7 @@ def simulated_ports() -> Iterator[None]:
     ports: list[tuple[Any, str, Any]] = [
         (duly.clock, "time", SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())),
         (service, "Database", database),
-        (service, "WorkerLease", SimulatedLifeline),
+        (service, "WorkerLease", SimulatedLease),
         (service, "ProcessPool", SimulatedCrew),
         (claim.Claiming, "listen", no_hints),
         (Scheduler, "_listen", no_hints),
@@ -148,20 +148,20 @@ async def worker_main(process: Process, handler: str = HANDLER) -> None:
     await worker._lives_in_turn(asyncio.get_running_loop())
 
 
-class SimulatedLifeline(WorkerLease):
-    """The real worker_lease; its pulse is a loop of its own in our process, as the real one is a process of its own."""
+class SimulatedLease(WorkerLease):
+    """The real lease; its heartbeat is a loop of its own in our process, as the real one is a process of its own."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._ended = asyncio.Event()
 
-    async def _keep_beating(self) -> None:
+    async def _keep_renewing(self) -> None:
         process, loop = this_process(), asyncio.get_running_loop()
-        pulse = process.spawn(
+        heartbeat = process.spawn(
             renew_for_ever(process, self._config, lambda message: loop.call_soon(self._take, message))
         )
         await self._ended.wait()
-        pulse.get_loop().kill()  # type: ignore[attr-defined]
+        heartbeat.get_loop().kill()  # type: ignore[attr-defined]
 
     def _take(self, message: dict[str, object]) -> None:
         if self._heed(message):

@@ -65,7 +65,7 @@ def left(engine):
     ask(engine, "rm", "--all", "--force")
 
 
-async def test_only_the_containers_of_the_dead_and_our_own_unminded_ones_are_removed(engine, left):
+async def test_only_the_containers_of_the_dead_and_our_own_unwatched_ones_are_removed(engine, left):
     here = Owner.here()
     dead = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
     dead_owner = Owner(here.machine, here.boot, here.namespace, dead.pid, started_of(dead.pid) or 1)
@@ -79,7 +79,7 @@ async def test_only_the_containers_of_the_dead_and_our_own_unminded_ones_are_rem
         "not-ours": None,
         "strange": "who/knows",
         "watched": str(here),
-        "unminded": str(here),
+        "unwatched": str(here),
     }.items():
         left(name, label)
 
@@ -87,5 +87,5 @@ async def test_only_the_containers_of_the_dead_and_our_own_unminded_ones_are_rem
     living.send_signal(signal.SIGKILL)
     await living.wait()
 
-    assert sorted(removed) == ["of-the-dead", "unminded"]
-    assert sorted(names(engine)) == ["elsewhere", "watched", "not-ours", "of-the-living", "strange"]
+    assert sorted(removed) == ["of-the-dead", "unwatched"]
+    assert sorted(names(engine)) == ["elsewhere", "not-ours", "of-the-living", "strange", "watched"]

@@ -113,7 +113,7 @@ class AsyncRuns(AsyncResource):
     ) -> Rerun:
         """Create a new run from an ended one, unchanged or with changes. Raises NotFound, Conflict, Invalid."""
         body = given(payload=payload, queue=queue, priority=priority, at=at)
-        return await self._line.ask(posting(path("runs", run_id, "run-again"), Rerun, body, key=key))
+        return await self._line.ask(posting(path("runs", run_id, "rerun"), Rerun, body, key=key))
 
     async def replay(self, run_id: Id) -> RunMoved:
         """Replay a dead run, with a new set of attempts. Raises NotFound, Conflict."""

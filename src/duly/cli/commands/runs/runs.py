@@ -170,7 +170,7 @@ async def replay(
     return await move_these(run_ids, client.dead.replay, "replayed", as_json=as_json)
 
 
-@runs.command("again")
+@runs.command("rerun")
 @click.argument("run_id", metavar="RUN", type=click.UUID)
 @click.option("--payload", metavar="PAYLOAD", help="Other arguments, as one JSON object.")
 @click.option("--queue", help="Another queue.")
@@ -178,7 +178,7 @@ async def replay(
 @click.option("--at", metavar="MOMENT", help="Time to run it, with an offset; default: now.")
 @click.option("--key", help="Idempotency key: repeated requests create one run.")
 @with_client()
-async def again(
+async def rerun(
     client: AsyncClient,
     run_id: UUID,
     payload: str | None,
@@ -307,7 +307,7 @@ def _metadata_line(found: Run) -> str:
         "request": found.request_id,
         "trace": found.traceparent,
         "parent": found.parent,
-        "depends_on": ", ".join(f"{one.job} ({one.on})" for one in found.depends_on),
+        "depends on": ", ".join(f"{one.job} ({one.on})" for one in found.depends_on),
         "workflow": found.workflow_id,
         "node": found.node,
     }
