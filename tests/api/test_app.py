@@ -35,7 +35,7 @@ async def test_in_good_order_every_question_is_answered_with_200(client, path):
     assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_ready_says_what_is_not_in_order(client, parts):
+async def test_readyz_names_the_failing_checks(client, parts):
     parts.pulse.lag_seconds = 99.0
 
     answer = await client.get("/readyz")
@@ -93,7 +93,7 @@ async def test_the_head_of_an_answer_can_be_requested_for(client, path):
 @pytest.mark.parametrize(
     ("method", "path", "code"), [("GET", "/nope", "not_found"), ("POST", "/livez", "method_not_allowed")]
 )
-async def test_what_is_not_served_is_a_problem_document(client, method, path, code):
+async def test_unserved_path_or_method_returns_a_problem_document(client, method, path, code):
     answer = await client.request(method, path, headers={"X-Request-ID": "r-1"})
 
     assert answer.headers["content-type"] == "application/problem+json"
@@ -107,7 +107,7 @@ async def test_what_is_not_served_is_a_problem_document(client, method, path, co
     assert body["remedy"]
 
 
-async def test_what_breaks_is_reported_without_its_inside(client, metrics, monkeypatch):
+async def test_metrics_failure_hides_the_exception_text(client, metrics, monkeypatch):
     async def breaks(accept):
         raise RuntimeError("secret of the house")
 

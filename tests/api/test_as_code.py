@@ -57,7 +57,7 @@ async def test_a_plan_that_is_no_longer_the_same_is_not_carried_out(api):
     assert (await api.get("/v1/jobs")).json()["items"] == []
 
 
-async def test_what_was_made_by_hand_is_taken_over_only_when_requested(api):
+async def test_apply_adopts_a_manually_created_job_only_on_request(api):
     job = await api.a_job(name="report")
     answer = await apply(api, FILE)
 
@@ -67,7 +67,7 @@ async def test_what_was_made_by_hand_is_taken_over_only_when_requested(api):
     assert (await read(api, job))["owner"] == "file"
 
 
-async def test_all_that_is_wrong_is_reported_with_its_place(api):
+async def test_apply_reports_every_error_with_its_pointer(api):
     wrong = {
         "source": "shop",
         "jobs": {
@@ -103,7 +103,7 @@ async def test_two_tenants_may_apply_one_file(front, api):
         assert len((await caller.get("/v1/jobs")).json()["items"]) == 2
 
 
-async def test_an_export_says_what_there_is(api):
+async def test_export_returns_the_existing_jobs_of_a_source(api):
     assert (await api.get("/v1/jobs:export")).status_code == 404
     await api.a_job(name="by hand")
     written = (await api.get("/v1/jobs:export", params={"by_hand": "true"})).json()

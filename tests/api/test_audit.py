@@ -20,7 +20,7 @@ async def actions(caller, **query):
     return [entry["action"] for entry in await listed(caller, **query)]
 
 
-async def test_an_entry_tells_who_did_what_to_what(api, clock):
+async def test_audit_entry_names_actor_action_and_subject(api, clock):
     job = await api.a_job(name="nightly")
     await clock.advance(1)
     headers = {"X-Request-ID": "of-mine"}
@@ -101,7 +101,7 @@ async def test_a_worker_that_drains_already_is_not_recorded_again(api, database)
     assert sorted(await actions(api)) == ["worker.drained", "worker.resumed"]
 
 
-async def test_what_changes_nothing_is_not_recorded(api, database):
+async def test_request_without_effect_is_not_audited(api, database):
     job = f"/v1/jobs/{(await api.a_job(name='a'))['job_id']}"
     await api.post(f"{job}/pause")
     await api.put("/v1/limits", json={"queue": "mail", "slots": 3})
@@ -132,7 +132,7 @@ async def test_what_changes_nothing_is_not_recorded(api, database):
     assert len(await listed(api, page_size=100)) == before
 
 
-async def test_what_is_refused_is_not_recorded(api):
+async def test_refused_request_is_not_audited(api):
     job = f"/v1/jobs/{(await api.a_job(name='a'))['job_id']}"
     before = len(await listed(api))
 
@@ -223,7 +223,7 @@ async def test_a_tenant_sees_its_own_and_the_operator_any(api, front, clock):
     assert (await stranger.get("/v1/audit?tenant=1")).status_code == 403
 
 
-async def test_two_who_read_by_a_cursor_of_another_filter_are_refused(api):
+async def test_audit_page_token_of_another_filter_is_refused(api):
     for name in "abc":
         await api.a_job(name=name)
     token = (await api.get("/v1/audit?page_size=1")).json()["next_page_token"]
@@ -231,7 +231,7 @@ async def test_two_who_read_by_a_cursor_of_another_filter_are_refused(api):
     assert (await api.get(f"/v1/audit?page_size=1&page_token={token}&action=job.paused")).status_code == 400
 
 
-async def test_a_change_whose_note_cannot_be_written_is_not_made(api, database):
+async def test_change_is_rolled_back_when_its_audit_entry_cannot_be_written(api, database):
     """One transaction: without the row there is no key, no pause, no job."""
     job = await api.a_job(name="a")
     await database.execute("alter table duly.audit add constraint full_up check (at is null) not valid")
@@ -251,7 +251,7 @@ async def test_a_change_whose_note_cannot_be_written_is_not_made(api, database):
 
 
 @pytest.mark.parametrize("action", [*Action])
-def test_an_action_is_a_thing_and_what_became_of_it(action):
+def test_audit_action_names_a_thing_and_its_change(action):
     thing, _, became = action.partition(".")
 
     assert thing.isidentifier()

@@ -35,7 +35,7 @@ async def ask(api, path, **body):
 
 
 class TestJobs:
-    async def test_those_that_fit_are_counted_paused_resumed_and_ended(self, api):
+    async def test_matching_jobs_are_counted_paused_resumed_and_cancelled(self, api):
         mail, other = await some_jobs(api, 3), await some_jobs(api, 1, "other")
 
         counted = await ask(api, "/v1/jobs:pause", filter="queue:mail", dry_run=True)
@@ -52,7 +52,7 @@ class TestJobs:
         assert (await ask(api, "/v1/jobs:delete", filter="queue:mail"))["changed"] == 3
         assert await statuses(api, [*mail, *other]) == ["cancelled"] * 3 + ["active"]
 
-    async def test_those_that_are_named_are_changed_and_what_cannot_be_is_reported(self, api):
+    async def test_named_jobs_are_paused_and_unknown_ids_are_reported(self, api):
         [job_id], nobody = await some_jobs(api, 1), str(uuid4())
 
         done = await ask(api, "/v1/jobs:pause", ids=[job_id, nobody, job_id])
@@ -70,7 +70,7 @@ class TestJobs:
         assert (first["changed"], then["changed"], then["next_page_token"]) == (3, 2, None)
         assert await statuses(api, job_ids) == ["paused"] * 5
 
-    async def test_what_stands_so_already_is_not_counted_as_changed(self, api):
+    async def test_paused_job_is_not_counted_as_changed_again(self, api):
         [job_id] = await some_jobs(api, 1)
         await ask(api, "/v1/jobs:pause", ids=[job_id])
 
@@ -78,7 +78,7 @@ class TestJobs:
 
 
 class TestRuns:
-    async def test_those_that_have_not_ended_are_cancelled(self, api, database):
+    async def test_bulk_cancel_cancels_only_unfinished_runs(self, api, database):
         dead = await a_dead_run(database)
         waiting = [await a_ready_run(database) for _ in range(3)]
 

@@ -7,7 +7,7 @@ HOLIDAYS = {"dates": ["2026-12-25", "2026-12-26"], "tz": "Europe/Berlin"}
 DAILY = {"trigger": {"type": "cron", "expr": "0 8 * * *"}, "calendars": [{"name": "DE/holidays"}]}
 
 
-async def test_one_is_kept_read_listed_changed_and_forgotten(api):
+async def test_calendar_is_stored_read_listed_changed_and_deleted(api):
     put = await api.put("/v1/calendars/DE/holidays", json={"name": "DE/holidays", **HOLIDAYS})
     assert (put.status_code, put.json()["schedules"]) == (200, 0)
     assert (await api.get("/v1/calendars/DE/holidays")).json() == {
@@ -40,7 +40,7 @@ async def test_a_job_cannot_name_one_that_is_not_there(api):
     assert "DE/holidays" in answer.json()["detail"]
 
 
-async def test_what_makes_no_sense_is_refused(api):
+async def test_invalid_request_is_refused(api):
     wrong = [
         {"name": "other", "dates": ["2026-12-25"]},
         {"dates": ["2026-13-45"]},
@@ -81,7 +81,7 @@ class TestPreview:
 
         assert [fire["scheduled_at"] for fire in told["next"]] == [fire["scheduled_at"] for fire in job["next_fires"]]
 
-    async def test_for_a_job_it_knows_what_the_jobs_id_decides(self, api):
+    async def test_preview_with_a_job_id_matches_the_next_fires_of_the_job(self, api):
         schedule = {"trigger": {"type": "cron", "expr": "H H * * *"}, "jitter": {"max": "PT1H"}}
         job = await api.a_job(schedule=schedule)
         asked = {"schedule": schedule, "n": 3}
@@ -91,7 +91,7 @@ class TestPreview:
         assert (unknown["valid"], {error["code"] for error in unknown["errors"]}) == (False, {"CRON_MODIFIER"})
         assert told["next"] == job["next_fires"]
 
-    async def test_what_cannot_be_kept_is_reported_with_its_place(self, api):
+    async def test_preview_reports_an_invalid_schedule_with_its_field(self, api):
         wrong = {
             "expr": {"trigger": {"type": "cron", "expr": "61 * * * *"}},
             "type": {"trigger": {"type": "moon"}},

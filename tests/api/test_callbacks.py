@@ -92,7 +92,7 @@ async def test_a_receiver_says_how_far_it_has_come(front, database, api):
     assert (late.status_code, late.json()["code"]) == (409, "attempt_over")
 
 
-async def test_one_that_is_still_in_its_workers_hands_may_say_how_far_it_is(front, database, api):
+async def test_leased_run_accepts_progress_by_callback(front, database, api):
     _, run = await a_leased_run(database)
     path = f"/v1/callbacks/{CALLBACKS.make(run.run_id, run.fence)}"
 
@@ -101,7 +101,7 @@ async def test_one_that_is_still_in_its_workers_hands_may_say_how_far_it_is(fron
     assert (await api.get(f"/v1/runs/{run.run_id}")).json()["progress"]["done"] == 1
 
 
-async def test_a_token_of_an_earlier_attempt_says_what_became_of_it(front, database):
+async def test_callback_for_an_ended_attempt_returns_attempt_over(front, database):
     run, path = await an_open_run(database)
     await front.nobody().post(path, json={"outcome": "failed"})
 
@@ -141,7 +141,7 @@ async def test_whatever_is_no_token_of_a_run_is_answered_alike(front, database, 
     assert await boxes_of(database, run.run_id) == ["leased"]
 
 
-async def test_a_door_without_a_keyring_knows_no_token(front, database):
+async def test_server_without_a_keyring_rejects_callback_tokens(front, database):
     _, path = await an_open_run(database)
     front.door.services = msgspec.structs.replace(front.door.services, keyring=None)
 
@@ -178,10 +178,10 @@ async def test_another_tenant_cancels_nothing_of_it(front, database):
     assert await boxes_of(database, run.run_id) == ["leased"]
 
 
-class TestWhoIsTold:
+class TestCompletionCallbacks:
     """`on_end` and `on_failure` of a job, written and read back."""
 
-    async def test_a_job_reads_back_who_is_reported(self, api):
+    async def test_job_returns_its_completion_callbacks(self, api):
         made = await api.a_job(on_end=HOOK, on_failure={"job": "alert"})
         job = (await api.get(f"/v1/jobs/{made['job_id']}")).json()
 
@@ -207,7 +207,7 @@ class TestWhoIsTold:
         "callback",
         [{}, {"url": "https://a.example/", "job": "b"}, {"url": "ftp://a.example/"}, {"job": "b", "queue": "c"}],
     )
-    async def test_what_tells_nobody_is_refused(self, api, callback):
+    async def test_callback_with_an_invalid_receiver_is_refused(self, api, callback):
         answer = await api.post("/v1/jobs", json={"target": A_TARGET, "on_failure": callback})
 
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
@@ -236,7 +236,7 @@ class TestWhoIsTold:
             "follow-up": {"on_end": None, "on_failure": jobs["follow-up"]["on_failure"]},
         }
 
-    async def test_a_plan_shows_who_would_be_reported(self, api):
+    async def test_plan_shows_changed_completion_callbacks(self, api):
         job = {"target": "app:mail", "schedule": "every day at 9am"}
         await api.post("/v1/jobs:apply", json={"source": "test", "jobs": {"nightly": job}})
         wanted = {"source": "test", "defaults": {"on_failure": "https://hooks.example/dead"}, "jobs": {"nightly": job}}
@@ -247,7 +247,7 @@ class TestWhoIsTold:
             {"field": "on_failure", "before": None, "after": {"url": "https://hooks.example/dead"}}
         ]
 
-    async def test_a_file_that_tells_nobody_is_refused_at_its_place(self, api):
+    async def test_manifest_with_an_invalid_callback_is_refused_with_its_pointer(self, api):
         jobs = {"nightly": {"target": "app:mail", "schedule": "every day at 9am", "on_end": {"url": 7}}}
         answer = await api.post("/v1/jobs:apply", json={"source": "test", "jobs": jobs})
 
@@ -265,7 +265,7 @@ async def test_explain_says_that_a_run_waits_for_its_receiver(api, database, clo
 
 
 @pytest.mark.parametrize("word", ["on_end", "on_failure"])
-async def test_where_nobody_could_sign_a_url_that_is_reported_is_refused_at_every_door(front, api, monkeypatch, word):
+async def test_callback_url_is_refused_by_every_endpoint_without_signing(front, api, monkeypatch, word):
     job = await api.a_job()
     monkeypatch.setattr(
         front.door, "services", msgspec.structs.replace(front.door.services, allowed=Allowed(webhooks=False))

@@ -15,7 +15,7 @@ async def a_crowd(database, **options):
     await staged(database)
 
 
-async def test_a_key_tells_who_is_inside_and_who_waits(api, database):
+async def test_concurrency_key_counts_used_slots_and_waiting_runs(api, database):
     await a_crowd(database, concurrency=("customer/7", 2))
     await a_crowd(database, fifo="orders")
     await a_crowd(database, rate=("mail", 1 / 60, 1))
@@ -54,7 +54,7 @@ async def test_a_raised_limit_lets_waiters_in_at_once_and_lifted_it_is_as_before
     assert (await api.delete("/v1/concurrency-keys/customer")).status_code == 404
 
 
-async def test_a_rate_that_is_set_counts_for_those_who_wait(api, database):
+async def test_changed_rate_limit_applies_to_waiting_runs(api, database):
     await a_crowd(database, rate=("mail", 0.01, 1))
     assert await counts(database) == {"blocked": 3, "ready": 1}
 
@@ -72,14 +72,14 @@ async def test_a_rate_that_is_set_counts_for_those_who_wait(api, database):
         ("mail", {"rate": {"limit": 1_000_000, "per": 0.5}}, "outside 1 per 366 days to 1,000,000 per second"),
     ],
 )
-async def test_what_cannot_be_is_refused_with_the_remedy(api, key, body, words):
+async def test_invalid_request_is_refused_with_the_remedy(api, key, body, words):
     answer = await api.put(f"/v1/concurrency-keys/{key}", json=body)
 
     assert answer.status_code == 422
     assert words in answer.text
 
 
-async def test_a_key_that_holds_nobody_back_is_not_there(api):
+async def test_unused_concurrency_key_is_not_found(api):
     answer = await api.get("/v1/concurrency-keys/nobody")
 
     assert answer.status_code == 404
@@ -97,7 +97,7 @@ async def test_a_key_that_holds_nobody_back_is_not_there(api):
         ),
     ],
 )
-async def test_a_job_tells_what_holds_its_runs_back(api, asked, told):
+async def test_job_shows_its_concurrency_key_and_rate_limit(api, asked, told):
     made = await api.a_job(name="held", **asked)
     path = f"/v1/jobs/{made['job_id']}"
     answer = await api.get(path)

@@ -38,7 +38,7 @@ async def test_one_is_mended_and_replayed(api, database):
     assert run.attempt == 2, "attempts go on"
 
 
-async def test_one_is_given_up_and_its_record_stays(api, database):
+async def test_discarded_dead_run_keeps_its_record(api, database):
     [run_id] = await dead_runs(api, database, 1)
 
     assert (await api.delete(f"/v1/dead/{run_id}")).json() == {"run_id": run_id, "status": "discarded"}
@@ -93,7 +93,7 @@ async def test_a_bulk_under_a_key_is_done_once(api, database):
     assert len((await api.get("/v1/dead")).json()["items"]) == 2
 
 
-async def test_what_makes_no_sense_is_refused(api, database):
+async def test_invalid_request_is_refused(api, database):
     [run_id] = await dead_runs(api, database, 1)
     wrong = [
         ("replay", {}),
@@ -119,7 +119,7 @@ async def test_what_makes_no_sense_is_refused(api, database):
     assert (await api.get(f"/v1/runs/{run_id}")).json()["payload"] == {"n": 0}
 
 
-async def test_an_empty_filter_does_not_stand_for_everything(api, database):
+async def test_empty_filter_does_not_match_every_dead_run(api, database):
     await dead_runs(api, database, 1)
     for body in (
         {},
@@ -152,7 +152,7 @@ async def test_a_replay_at_a_rate_is_spread_over_moments_and_goes_on_with_its_pa
     assert (run.attempt, run.history.replays) == (2, 1), "it is the same run, and its attempts go on"
 
 
-async def test_they_are_counted_by_what_is_alike_in_their_reasons(api, database):
+async def test_dead_runs_are_counted_by_error_group(api, database):
     for number in range(3):
         await dead_runs(api, database, 1, reason=f"customer {number} is gone")
     await dead_runs(api, database, 1, "mail", "smtp down")
@@ -169,7 +169,7 @@ async def test_they_are_counted_by_what_is_alike_in_their_reasons(api, database)
     assert (await api.get("/v1/dead", params={"group": "colour"})).status_code == 400
 
 
-async def test_what_is_alike_is_the_reason_without_its_ids_and_numbers(api, database):
+async def test_error_group_strips_ids_and_numbers_from_the_reason(api, database):
     names = {
         "run 7c9e6679-7425-40de-944b-e07fc1f90ae7 is gone": "run … is gone",
         "at 0xDEADbeef": "at …",
@@ -191,7 +191,7 @@ async def test_what_is_alike_is_the_reason_without_its_ids_and_numbers(api, data
     assert {row["reason"]: row["name"] for row in found} == names
 
 
-async def test_a_group_shows_who_is_in_it_and_since_when(api, database):
+async def test_error_group_shows_handlers_sample_runs_and_times(api, database):
     first, last = [
         *await dead_runs(api, database, 1, reason="customer 1 is gone"),
         *await dead_runs(api, database, 1, reason="customer 22 is gone"),

@@ -33,7 +33,7 @@ async def test_it_waits_is_reported_back_and_runs_when_they_have_ended(api, data
     assert (await read(api, child))["state"] == "ready"
 
 
-async def test_one_that_is_skipped_says_why_and_still_what_it_followed(api, database):
+async def test_skipped_run_shows_its_reason_and_dependencies(api, database):
     worker_id, run = await a_leased_run(database)
     child = await a_run(api, depends_on=[str(run.run_id)])
 
@@ -49,7 +49,7 @@ async def test_one_that_is_skipped_says_why_and_still_what_it_followed(api, data
     assert f"it did not run: job {run.run_id} is dead" in why
 
 
-async def test_one_of_a_batch_depends_on_what_has_ended(api, database):
+async def test_batch_job_depends_on_an_ended_run(api, database):
     worker_id, run = await a_leased_run(database)
     await settled(database, worker_id, run)
     lines = [
@@ -79,7 +79,7 @@ async def test_one_of_a_batch_depends_on_what_has_ended(api, database):
         ({"depends_on": [UNKNOWN], "name": "nightly"}, "on_end"),
     ],
 )
-async def test_what_cannot_be_followed_is_refused(api, more, words):
+async def test_invalid_dependency_is_refused(api, more, words):
     answer = await api.post("/v1/jobs", json={"target": A_TARGET, **more})
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
@@ -87,7 +87,7 @@ async def test_what_cannot_be_followed_is_refused(api, more, words):
 
 
 @pytest.mark.parametrize("depends_on", [["nightly"], [{"job": UNKNOWN, "on": "maybe"}], [UNKNOWN] * 101, UNKNOWN])
-async def test_what_is_no_list_of_jobs_is_refused(api, depends_on):
+async def test_malformed_dependency_list_is_refused(api, depends_on):
     answer = await api.post("/v1/jobs", json={"target": A_TARGET, "depends_on": depends_on})
 
     assert answer.status_code in {400, 422}

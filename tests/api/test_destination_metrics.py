@@ -10,7 +10,7 @@ from tests.builders import a_leased_run
 RNG = Rng(9)
 
 
-async def test_states_requests_and_what_waits_are_counted(metrics, database):
+async def test_destination_metrics_count_states_requests_and_waiting_runs(metrics, database):
     worker_id, run = await a_leased_run(database)
     await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://ill.example"))])
     ill = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://ill.example", failing=5, streak=5)

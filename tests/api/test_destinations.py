@@ -35,7 +35,7 @@ async def let_it_fail(database) -> None:
     assert allowed.health.state is State.OPEN
 
 
-async def test_one_is_made_read_and_listed(api):
+async def test_destination_is_created_read_and_listed(api):
     one = await made(api, slots=7, rate_per_second=1.5)
 
     assert (one["origin"], one["state"], one["slots"], one["rate_per_second"]) == (ORIGIN, "closed", 7, 1.5)
@@ -47,7 +47,7 @@ async def test_one_is_made_read_and_listed(api):
     ]
 
 
-async def test_made_twice_it_is_one_with_the_same_secret(api):
+async def test_destination_created_again_keeps_its_id_and_secret(api):
     one, again = await made(api), await made(api, slots=3)
 
     assert one["destination_id"] == again["destination_id"]
@@ -55,7 +55,7 @@ async def test_made_twice_it_is_one_with_the_same_secret(api):
     assert len((await api.get(f"/v1/destinations/{one['destination_id']}/secrets")).json()["items"]) == 1
 
 
-async def test_what_is_not_named_stays_as_it_was(api):
+async def test_destination_patch_keeps_omitted_fields(api):
     one = await made(api, slots=7, rate_per_second=1.5)
     where = f"/v1/destinations/{one['destination_id']}"
 
@@ -65,19 +65,19 @@ async def test_what_is_not_named_stays_as_it_was(api):
 
 
 @pytest.mark.parametrize("change", [{"slots": 0}, {"slots": 10**6}, {"rate_per_second": 0}, {"color": "red"}])
-async def test_what_is_out_of_range_is_refused(api, change):
+async def test_limit_out_of_range_is_refused(api, change):
     one = await made(api)
     answer = await api.ask("PATCH", f"/v1/destinations/{one['destination_id']}", json=change)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body")
 
 
 @pytest.mark.parametrize("url", ["ftp://x.example", "https://user@x.example", "http://0x7f.1", "nowhere"])
-async def test_what_is_no_address_is_refused(api, url):
+async def test_invalid_address_is_refused(api, url):
     answer = await api.post("/v1/destinations", json={"url": url})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
 
 
-async def test_one_that_has_failed_says_until_when_it_is_left_alone_and_is_closed_by_hand(api, database):
+async def test_open_circuit_shows_its_wait_until_and_closes_on_request(api, database):
     await let_it_fail(database)
     worker_id, run = await a_leased_run(database)
     await defer(database, worker_id, [Deferred(run, None, WaitForDestination(ORIGIN))])
@@ -91,7 +91,7 @@ async def test_one_that_has_failed_says_until_when_it_is_left_alone_and_is_close
     assert closed["ramp_rate"] == 10
 
 
-async def test_a_rotation_shows_the_new_secret_and_keeps_the_one_before_for_a_day(api):
+async def test_rotation_returns_a_new_secret_and_sets_the_old_to_retire(api):
     one = await made(api)
     where = f"/v1/destinations/{one['destination_id']}"
     [first] = (await api.get(f"{where}/secrets")).json()["items"]
@@ -105,7 +105,7 @@ async def test_a_rotation_shows_the_new_secret_and_keeps_the_one_before_for_a_da
     assert before["retires_at"] is not None
 
 
-async def test_without_a_keyring_secrets_are_refused_with_what_to_do(front, api):
+async def test_secrets_without_a_keyring_are_refused_with_a_remedy(front, api):
     one = await made(api)
     front.door.services = msgspec.structs.replace(front.door.services, keyring=None)
 
@@ -116,7 +116,7 @@ async def test_without_a_keyring_secrets_are_refused_with_what_to_do(front, api)
     assert (await api.get(f"/v1/destinations/{one['destination_id']}")).status_code == 200
 
 
-async def test_a_secret_under_a_key_that_is_gone_says_which(front, api):
+async def test_secret_under_a_missing_key_is_refused_with_a_remedy(front, api):
     one = await made(api)
 
     front.door.services = msgspec.structs.replace(front.door.services, keyring=Keyring({"another": bytes(32)}))
@@ -126,7 +126,7 @@ async def test_a_secret_under_a_key_that_is_gone_says_which(front, api):
     assert "restore that key's line" in answer.json()["detail"]
 
 
-async def test_one_is_left_alone_by_hand_for_a_while_and_is_tried_then(api, database, clock):
+async def test_circuit_opened_on_request_becomes_half_open_after_its_duration(api, database, clock):
     one = await made(api)
     where = f"/v1/destinations/{one['destination_id']}"
     opened = (await api.post(f"{where}/open", json={"duration": "PT5M"})).json()
@@ -142,7 +142,7 @@ async def test_one_is_left_alone_by_hand_for_a_while_and_is_tried_then(api, data
 
 
 @pytest.mark.parametrize("duration", ["PT0S", "P8D", 0.5])
-async def test_one_is_not_left_alone_for_too_short_or_too_long(api, duration):
+async def test_circuit_open_duration_out_of_range_is_refused(api, duration):
     one = await made(api)
     answer = await api.post(f"/v1/destinations/{one['destination_id']}/open", json={"duration": duration})
 
@@ -166,7 +166,7 @@ async def test_the_runs_that_wait_for_one_are_listed_in_pages(front, api, databa
     assert (await stranger.get(f"/v1/destinations/{one['destination_id']}/runs")).status_code == 404
 
 
-async def test_what_failed_there_last_is_listed_page_by_page(api, database):
+async def test_destination_lists_its_last_failures_by_page(api, database):
     one = await made(api)
     detail = '{"to": "https://hooks.example/in", "status": 500}'
     runs = []

@@ -18,7 +18,7 @@ async def stored(database, table="ready"):
     return await database.fetchval(f"select count(*) from duly.{table}")
 
 
-class TestWho:
+class TestApiKeyAuth:
     @pytest.mark.parametrize(
         "authorization",
         [
@@ -90,7 +90,7 @@ class TestWho:
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
         assert "jobs:write" in answer.json()["detail"]
 
-    async def test_who_may_write_may_read_but_not_trigger(self, front, api):
+    async def test_write_scope_permits_reads_but_not_triggers(self, front, api):
         job = await api.a_job()
         writer = await front.caller("jobs:write")
 
@@ -201,7 +201,7 @@ class TestKey:
         assert again.json()["job_id"] == mended.json()["job_id"]
         assert await stored(database) == 1
 
-    async def test_what_is_not_there_and_what_cannot_be_done_now_leave_their_key_free(self, api):
+    async def test_not_found_or_conflict_response_leaves_the_idempotency_key_free(self, api):
         headers = {"Idempotency-Key": "k1"}
         made = await api.a_job(name="taken")
         body = {"target": A_TARGET, "name": "taken", "schedule": EVERY_HOUR}
@@ -285,7 +285,7 @@ class TestAnswers:
         refused = await api.ask("HEAD", "/v1/jobs:batch")
         assert (refused.status_code, sorted(refused.headers["allow"].split(", "))) == (405, ["OPTIONS", "POST"])
 
-    async def test_what_breaks_is_500_without_the_reason(self, api, monkeypatch):
+    async def test_internal_error_returns_500_without_its_cause(self, api, monkeypatch):
         async def broken(*_):
             raise RuntimeError("the secret is swordfish")
 
@@ -348,7 +348,7 @@ class TestAnswers:
 
 
 class TestTenants:
-    async def test_what_belongs_to_another_answers_as_what_never_was(self, front, api):
+    async def test_job_of_another_tenant_is_not_found_like_an_unknown_job(self, front, api):
         job = await api.a_job(name="ours")
         stranger = await front.stranger()
         unknown = "00000000-0000-4000-8000-000000000000"

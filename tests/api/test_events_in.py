@@ -136,7 +136,7 @@ class TestRefusals:
             ({"source": "a\nb"}, 422, "invalid_option"),
         ],
     )
-    async def test_what_is_no_event_is_refused(self, api, fields, status, code):
+    async def test_invalid_event_is_refused(self, api, fields, status, code):
         answer = await send(api, **fields)
 
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
@@ -189,7 +189,7 @@ class TestTheJob:
         assert len((await send(api, id="e2")).json()["runs"]) == 1
         assert await verify(database) == []
 
-    async def test_it_is_triggered_by_hand_and_deleted(self, api, database):
+    async def test_event_job_is_triggered_manually_and_deleted(self, api, database):
         path = f"/v1/jobs/{(await a_listener(api))['job_id']}"
         assert (await api.post(f"{path}/trigger")).json()["state"] == "ready"
 
@@ -205,7 +205,7 @@ class TestTheJob:
             ("backfill", {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}),
         ],
     )
-    async def test_what_needs_moments_is_refused(self, api, verb, body):
+    async def test_event_job_refuses_skip_next_and_backfill(self, api, verb, body):
         path = f"/v1/jobs/{(await a_listener(api))['job_id']}"
 
         answer = await api.post(f"{path}/{verb}", json=body) if body else await api.post(f"{path}/{verb}")
@@ -244,7 +244,7 @@ class TestTheJob:
         assert len((await send(api)).json()["runs"]) == 1
         assert await verify(database) == []
 
-    async def test_it_may_stand_in_a_bulk(self, api):
+    async def test_event_job_is_created_by_a_batch(self, api):
         line = msgspec.json.encode({"target": A_TARGET, "on_event": ORDERS})
         answer = await api.post("/v1/jobs:batch", content=line, headers={"Content-Type": "application/x-ndjson"})
 
@@ -276,7 +276,7 @@ class TestABatch:
         assert sorted(payload["event"]["id"] for payload in await payloads(database)) == ["a", "b", "c"]
         assert front.woken == ["orders", "orders"]
 
-    async def test_it_is_taken_as_a_whole_or_not_at_all(self, api, database):
+    async def test_event_batch_is_accepted_whole_or_not_at_all(self, api, database):
         await a_listener(api)
 
         shapeless = await send_batch(api, an_event(id="a"), {"specversion": "1.0", "id": "b"})
@@ -381,7 +381,7 @@ class TestBinaryMode:
             ({}, b"[" * 100 + b"]" * 100, 422, ""),
         ],
     )
-    async def test_what_is_wrong_is_named_by_its_header(self, api, headers, content, status, pointer):
+    async def test_invalid_event_header_is_named_in_the_error(self, api, headers, content, status, pointer):
         answer = await self.sent(api, content, "application/json", **headers)
 
         assert answer.status_code == status, answer.text

@@ -161,7 +161,7 @@ class TestHearing:
 
         assert kinds(await stream.events(3)) == ["failed", "dead", "cancelled"]
 
-    async def test_what_is_held_ahead_has_not_started(self, hub, database, clock):
+    async def test_run_leased_ahead_is_streamed_as_started_only_when_due(self, hub, database, clock):
         stream = await listening(hub)
         _, run = await a_leased_run(database, delay=3)
         for _ in range(3):
@@ -199,7 +199,7 @@ class TestResuming:
         events = await again.events(2)
         assert len({event["subject"] for event in [first, *events]}) == 3
 
-    async def test_in_another_process_what_ended_is_read_from_history(self, hub, database, clock):
+    async def test_stream_resumed_in_another_process_reads_ends_from_history(self, hub, database, clock):
         stream = await listening(hub)
         worker_id, run = await a_leased_run(database)
         [first] = await stream.events(1)
@@ -231,7 +231,7 @@ class TestResuming:
         other.close()
         assert (ended["subject"], kinds([ended])) == (str(run.run_id), ["succeeded"])
 
-    async def test_a_place_names_few_of_many_open_transactions_and_loses_none(self, hub, database, clock):
+    async def test_event_cursor_names_few_open_transactions_and_loses_no_event(self, hub, database, clock):
         stream = await listening(hub)
         worker_id = await a_worker(database)
         runs = []
@@ -267,7 +267,7 @@ class TestResuming:
         assert kinds([gap]) == ["gap"]
         assert "another database" in gap["data"]["reason"]
 
-    async def test_what_ends_while_a_look_for_others_is_under_way_is_heard(self, hub, database, monkeypatch):
+    async def test_run_ending_during_a_poll_for_another_tenant_is_streamed(self, hub, database, monkeypatch):
         await listening(hub, Wanted(2))
         hub._looking.cancel()
         looking, go_on = asyncio.Event(), asyncio.Event()
@@ -365,7 +365,7 @@ class TestLimits:
 
         assert kinds(await stream.events(3 + gaps)) == ["changed"] * 2 + ["gap"] * gaps + ["started"]
 
-    async def test_nobody_looks_when_nobody_has_listened_for_a_while(self, hub, database, clock):
+    async def test_event_hub_stops_polling_after_a_time_without_listeners(self, hub, database, clock):
         await (await listening(hub)).close()
         looking = hub._looking
 
@@ -452,7 +452,7 @@ class TestWorkflows:
         assert (told["name"], told["state"], told["nodes"], told["replays"]) == ("nightly", "succeeded", 2, 0)
         assert "tenant" not in told
 
-    async def test_one_that_fails_and_is_done_again_is_heard_twice(self, hub, database):
+    async def test_failed_and_replayed_workflow_emits_two_end_events(self, hub, database):
         stream = await listening(hub, self.ENDS)
         worker_id = await a_worker(database)
         workflow_id = await a_workflow(database, "a")
@@ -478,7 +478,7 @@ class TestWorkflows:
 
         assert [event["subject"] for event in await stream.events(1)] == [str(first)]
 
-    async def test_what_is_done_to_one_is_heard_in_order_and_what_changes_nothing_is_not(self, hub, database):
+    async def test_workflow_changes_are_streamed_in_order_without_no_ops(self, hub, database):
         stream = await listening(hub, self.CHANGES)
         theirs = await listening(hub, Wanted(2, types=self.CHANGES.types))
         worker_id = await a_worker(database)
@@ -500,7 +500,7 @@ class TestWorkflows:
         assert len({event["id"] for event in heard}) == 4
         assert [event["subject"] for event in await theirs.events(1)] == [str(other)]
 
-    async def test_a_pause_is_heard_when_its_transaction_ends_and_by_who_comes_back(self, hub, database, clock):
+    async def test_workflow_pause_is_streamed_after_commit_and_on_reconnect(self, hub, database, clock):
         stream = await listening(hub, self.CHANGES)
         first, second = await a_workflow(database, "a"), await a_workflow(database, "a")
         async with database.transaction() as slow:
@@ -535,7 +535,7 @@ class TestWorkflows:
         assert [event["type"] for event in heard][-1] == "duly.workflow.ended.v1"
         assert all(event["source"] != "/v1/workflows" for event in await mail.events(2))
 
-    async def test_who_comes_back_hears_what_ended_meanwhile(self, hub, database, clock):
+    async def test_reconnected_listener_receives_missed_workflow_ends(self, hub, database, clock):
         stream = await listening(hub, self.ENDS)
         worker_id = await a_worker(database)
         first = await a_workflow(database, "a")
@@ -558,7 +558,7 @@ class TestJobs:
 
     CHANGES = Wanted(1, types={"duly.job.changed.v1"})
 
-    async def test_each_thing_that_is_done_to_a_job_is_heard_in_order(self, hub, database):
+    async def test_job_changes_are_streamed_in_order(self, hub, database):
         stream = await listening(hub, self.CHANGES)
         job_id = (await an_active_schedule(database, name="nightly")).job_id
         await pause(database, job_id)
@@ -577,7 +577,7 @@ class TestJobs:
         assert "tenant" not in heard[0]["data"]
         assert len({event["id"] for event in heard}) == 5
 
-    async def test_what_a_transaction_does_is_heard_when_it_ends_and_not_before(self, hub, database):
+    async def test_job_change_is_streamed_only_after_its_transaction_commits(self, hub, database):
         stream = await listening(hub, self.CHANGES)
         async with database.transaction() as slow:
             first = await submit_recurring(slow, a_schedule(), key=a_key())
@@ -604,7 +604,7 @@ class TestJobs:
         assert [event["subject"] for event in await mail.events(1)] == [str(wanted.job_id)]
         assert [event["subject"] for event in await theirs.events(1)] == [str(other.job_id)]
 
-    async def test_one_who_comes_back_elsewhere_is_reported_what_changed_meanwhile(self, hub, database):
+    async def test_listener_reconnected_elsewhere_receives_missed_job_changes(self, hub, database):
         stream = await listening(hub, self.CHANGES)
         job = await an_active_schedule(database)
         [made] = await stream.events(1)

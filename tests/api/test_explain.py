@@ -222,7 +222,7 @@ async def test_blocked_parent_of_a_job_that_depends_on_others(api, database):
 
 
 @pytest.mark.parametrize("outcome", [None, Failed("broken", retryable=False)])
-async def test_nothing_holds_what_is_over(api, database, outcome):
+async def test_ended_run_has_no_blocker(api, database, outcome):
     worker_id, run = await a_leased_run(database)
     assert await blocker(api, run.run_id) is None
     await settled(database, worker_id, run, outcome)

@@ -65,7 +65,7 @@ class TestSeries:
             "from=2026-11-14T00:00:00Z&to=2026-11-16T00:00:00Z&step=60",
         ],
     )
-    async def test_what_makes_no_sense_is_refused(self, api, query):
+    async def test_invalid_request_is_refused(self, api, query):
         answer = await api.get(f"/v1/series?{query}")
 
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
@@ -78,7 +78,7 @@ class TestSeries:
 
 
 class TestOverview:
-    async def test_it_tells_the_four_numbers(self, api, database, clock):
+    async def test_overview_shows_age_throughput_failures_and_skew(self, api, database, clock):
         await ended(database)
         await ended(database, Failed("no", retryable=False))
         await a_ready_run(database)
@@ -92,7 +92,7 @@ class TestOverview:
         assert found["skew_p95_seconds"] < 0.002
         assert (found["ready"], found["dead"]) == (1, 1)
 
-    async def test_it_names_what_needs_a_person(self, api, database):
+    async def test_overview_lists_items_that_need_attention(self, api, database):
         await a_ready_run(database, queue="lonely")
         await a_dead_run(database)
         await api.post("/v1/queues/mail/pause", json={"reason": "flooded"})

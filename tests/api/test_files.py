@@ -13,7 +13,7 @@ async def applied(api, **more):
     return {done["name"]: done["job_id"] for done in answer.json()["done"]}
 
 
-async def test_a_file_says_who_applied_it_and_when(api):
+async def test_file_shows_its_applier_and_apply_time(api):
     await applied(api)
     await applied(api, source="bank", jobs={"interest": REPORT})
 
@@ -25,7 +25,7 @@ async def test_a_file_says_who_applied_it_and_when(api):
     assert (await api.get("/v1/files/shop")).json() == shop
 
 
-async def test_a_job_that_was_changed_by_hand_has_drifted_and_says_in_what(api, clock):
+async def test_manually_changed_job_is_drifted_and_shows_its_differences(api, clock):
     made = await applied(api)
     await clock.advance(60)
     where = f"/v1/jobs/{made['report']}"
@@ -54,7 +54,7 @@ async def test_a_drift_is_over_when_the_file_is_applied_again(api):
     assert [one["drift"] for one in (await api.get("/v1/files/shop/jobs")).json()["items"]] == [None, None]
 
 
-async def test_one_that_was_changed_back_has_another_version_and_no_difference(api):
+async def test_job_changed_back_has_another_version_and_no_differences(api):
     made = await applied(api)
     await api.patch(f"/v1/jobs/{made['report']}", {"priority": 1}, headers={"If-Match": '"1"'})
     await api.patch(f"/v1/jobs/{made['report']}", {"priority": 5}, headers={"If-Match": '"2"'})
@@ -63,7 +63,7 @@ async def test_one_that_was_changed_back_has_another_version_and_no_difference(a
     assert (one["drift"], one["version"], one["differences"]) == ("changed", 3, [])
 
 
-async def test_one_that_somebody_ended_has_drifted_until_it_is_made_again(api):
+async def test_cancelled_job_is_drifted_until_its_file_recreates_it(api):
     made = await applied(api)
     assert (await api.delete(f"/v1/jobs/{made['report']}")).status_code == 200
 
@@ -80,7 +80,7 @@ async def test_one_that_somebody_ended_has_drifted_until_it_is_made_again(api):
     assert (await api.get("/v1/files/shop")).json()["drifted"] == 0
 
 
-async def test_what_the_file_lasted_away_itself_is_no_drift(api):
+async def test_job_pruned_by_its_file_is_not_drifted(api):
     await applied(api)
     await apply(api, {**FILE, "jobs": {"report": REPORT}}, prune=True)
 
@@ -108,7 +108,7 @@ async def test_a_secret_in_a_target_is_not_reported(api):
     assert "canary" not in told.text
 
 
-async def test_what_was_never_applied_is_no_file_and_another_tenants_is_none_of_ours(front, api):
+async def test_file_unapplied_or_of_another_tenant_is_not_found(front, api):
     await applied(api)
     stranger = await front.stranger()
 
@@ -119,7 +119,7 @@ async def test_what_was_never_applied_is_no_file_and_another_tenants_is_none_of_
     assert "GET /v1/files lists them" in (await api.get("/v1/files/nothing")).json()["detail"]
 
 
-async def test_a_file_whose_name_has_a_slash_is_found(api):
+async def test_file_with_a_slash_in_its_name_is_found(api):
     await applied(api, source="teams/shop", jobs={"report": REPORT})
 
     assert (await api.get("/v1/files/teams%2Fshop")).json()["source"] == "teams/shop"

@@ -32,7 +32,7 @@ async def test_by_its_name_a_job_is_not_run_now_because_asking_twice_would_run_i
     assert "POST /v1/jobs" in answer.json()["detail"]
 
 
-async def test_a_one_shot_that_has_fired_is_not_made_again_by_its_name(api, database, clock):
+async def test_fired_one_shot_is_not_created_again_by_its_name(api, database, clock):
     at = (await database.read_clock() + timedelta(minutes=1)).isoformat()
     body = {"target": A_TARGET, "schedule": {"trigger": {"type": "at", "at": at}}}
     first = await api.put("/v1/jobs/by-name/once", json=body)
@@ -62,7 +62,7 @@ async def test_a_source_of_events_is_a_name(api):
 OF_NO_CALENDAR = {"trigger": {"type": "cron", "expr": "0 8 * * *"}, "calendars": [{"name": "a\0b"}]}
 
 
-async def test_a_schedule_that_names_what_cannot_be_a_calendars_name_is_refused(api):
+async def test_schedule_with_an_invalid_calendar_name_is_refused(api):
     job, asked = await api.a_job(), {"target": A_TARGET, "schedule": OF_NO_CALENDAR}
     change = {"schedule": {"calendars": OF_NO_CALENDAR["calendars"]}}
     answers = [
@@ -88,7 +88,7 @@ async def test_a_line_with_a_key_that_is_none_does_not_hold_up_the_others(api):
     assert (answer.headers["duly-accepted"], answer.headers["duly-refused"]) == ("1", "1")
 
 
-async def test_nobody_can_use_up_the_room_for_a_stop_of_everything(front, api):
+async def test_tenant_pauses_do_not_use_up_the_room_for_a_global_pause(front, api):
     stranger = await front.stranger()
     answers = [await stranger.post("/v1/pause", json={"queue": f"q{number}"}) for number in range(101)]
 

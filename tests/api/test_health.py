@@ -32,7 +32,7 @@ async def test_when_all_is_in_order_it_is_ready(parts):
     assert "every 1 s" in seen.precision
 
 
-async def test_a_scheduler_that_has_never_staged_or_stands_still_is_not_ready(parts, clock):
+async def test_scheduler_that_stalls_or_never_staged_is_not_ready(parts, clock):
     parts.pulse.stepped_at = None
     assert await failing(parts) == ["stage_age_seconds"]
 
@@ -46,7 +46,7 @@ async def test_a_scheduler_that_lags_is_not_ready(parts):
     assert await failing(parts) == ["staging_lag_seconds"]
 
 
-async def test_a_reaper_that_stands_still_is_not_ready(parts, clock):
+async def test_stalled_reaper_is_not_ready(parts, clock):
     parts.reaper.reaped_at = clock.monotonic() - 4.1
     assert await failing(parts) == ["reaper_age_seconds"]
 
@@ -63,7 +63,7 @@ async def test_a_loop_that_ends_no_round_is_named_though_the_others_heartbeat(pa
     assert "carry_out for 75 s, expire for 60 s, at most 60 s" in check.says
 
 
-async def test_shards_that_nobody_holds_are_missed(parts, database):
+async def test_unheld_shards_fail_readiness(parts, database):
     [holder] = await shards.holders(database)
     await shards.release(database, holder["scheduler_id"])
 
@@ -80,7 +80,7 @@ async def test_a_backlog_however_old_leaves_it_ready(parts, database, clock, han
     assert await failing(parts) == ["shards_held"], "the shard lease has run out by now"
 
 
-async def test_what_is_paused_is_named_and_leaves_it_ready(parts, database):
+async def test_pauses_are_named_without_failing_readiness(parts, database):
     await pause_scope(database, Scope(queue="mail"), reason="the provider is down", paused_by="a person")
     await pause_scope(database, Scope(tenant=7), reason="it floods", paused_by="a person")
 
@@ -105,7 +105,7 @@ async def test_a_worker_too_few_makes_it_not_ready(parts, clock):
     assert await failing(parts) == ["shards_held", "workers"]
 
 
-async def test_a_database_that_is_gone_makes_it_not_ready(database_url):
+async def test_unreachable_database_fails_readiness(database_url):
     database = Database(database_url)
     await database.open()
     parts = parts_of(database)
@@ -129,7 +129,7 @@ async def test_the_number_of_workers_expected_is_the_limit(parts, database, expe
         (2, "1 worker is alive; this process should run 2"),
     ],
 )
-async def test_it_says_who_is_to_start_workers(parts, database, expected, says):
+async def test_worker_check_states_the_workers_expected_of_this_process(parts, database, expected, says):
     parts.vitals.workers_expected = expected
 
     assert says in [check.says for check in (await readiness(parts.vitals)).checks]
@@ -149,7 +149,7 @@ class TestOfAProcessThatOnlyServes:
         assert seen.ready, seen
         assert {check.name for check in seen.checks} >= {"staging_lag_seconds", "reaper_age_seconds", "shards_held"}
 
-    async def test_a_reaper_that_nobody_has_seen_lately_is_missed(self, alone, database, clock):
+    async def test_reaper_unseen_for_too_long_fails_readiness(self, alone, database, clock):
         await clock.advance(4.1)
 
         assert "reaper_age_seconds" in await failing(alone)
@@ -181,7 +181,7 @@ class TestOfAProcessThatOnlyServes:
         await maintenance_tasks.note(database, {"carry_out": 61})
         assert await failing(alone) == []
 
-    async def test_what_nobody_has_reported_of_is_not_missed(self, alone, database):
+    async def test_unreported_maintenance_task_does_not_fail_readiness(self, alone, database):
         """As while the schedulers are of the version before."""
         assert await maintenance_tasks.ages(database, NAMES) == {}
         assert await failing(alone) == []
@@ -194,7 +194,7 @@ class TestOfAProcessThatOnlyServes:
 
         assert "staging_lag_seconds" in await failing(alone)
 
-    async def test_what_is_put_off_for_an_overloaded_queue_is_no_lag(self, alone, database, clock):
+    async def test_schedule_deferred_by_an_overloaded_queue_causes_no_lag(self, alone, database, clock):
         await a_cron(database, priority=7)
         await a_ready_run(database)
         await clock.advance(90)

@@ -99,7 +99,7 @@ class TestCreate:
         assert len(made["next_fires"]) == 3
         assert (made["status"], made["name"], made["run_id"]) == ("active", "nightly / report", None)
 
-    async def test_what_was_requested_for_is_what_is_read(self, api):
+    async def test_job_reads_back_as_requested(self, api):
         job = await read(api, (await api.post("/v1/jobs", json=EVERYTHING)).json())
 
         assert {key: job[key] for key in EVERYTHING} == EVERYTHING
@@ -144,7 +144,7 @@ class TestCreate:
         )
         assert changed.json()["next_run_at"] == made["next_run_at"]
 
-    async def test_what_is_left_to_the_handler_stays_with_it(self, api):
+    async def test_job_patch_leaves_retry_and_timeout_to_the_handler(self, api):
         made = await api.a_job(tags=["a"])
         job = await read(api, made)
         assert (job["retry"], job["timeout"]) == (None, None)
@@ -187,7 +187,7 @@ class TestCreate:
 
 
 class TestRead:
-    async def test_what_is_not_there_is_404(self, api):
+    async def test_unknown_id_returns_404(self, api):
         paths = ["/v1/jobs/{}", "/v1/jobs/{}/explain", "/v1/runs/{}", "/v1/runs/{}/explain", "/v1/runs/{}/logs"]
         for path, identifier in product(paths, [UNKNOWN, "nonsense", "%ff", "1" * 300]):
             answer = await api.get(path.format(identifier))
@@ -211,7 +211,7 @@ class TestRead:
 
         assert (await read(api, made))["last_run"]["state"] == "dead"
 
-    async def test_why_it_stands_as_it_does_names_holds_and_no_worker(self, api, database):
+    async def test_job_explain_names_pauses_and_missing_workers(self, api, database):
         made = await api.a_job(queue="reports")
         await take(database, "other")
         answer = (await api.get(f"/v1/jobs/{made['job_id']}/explain")).json()
@@ -349,7 +349,7 @@ class TestChange:
 
         assert (answer.status_code, answer.json()["code"]) == (409, "name_taken")
 
-    async def test_what_fires_no_more_cannot_be_changed(self, api):
+    async def test_cancelled_job_refuses_changes(self, api):
         made = await api.a_job()
         await api.delete(f"/v1/jobs/{made['job_id']}")
         one_shot = (await api.post("/v1/jobs", json={"target": A_TARGET})).json()
@@ -391,7 +391,7 @@ class TestByName:
         assert again.json()["name"] == "nightly/report"
         assert again.json()["next_run_at"] == first.json()["next_run_at"]
 
-    async def test_put_at_once_is_one_job_and_nobody_is_refused(self, api, database):
+    async def test_concurrent_puts_by_name_create_one_job_and_all_succeed(self, api, database):
         body = {"target": A_TARGET, "schedule": EVERY_HOUR}
         answers = await asyncio.gather(*(api.put("/v1/jobs/by-name/report", json=body) for _ in range(6)))
 
@@ -404,7 +404,7 @@ class TestByName:
 
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
 
-    async def test_what_is_no_name_is_nothings(self, api):
+    async def test_invalid_job_name_is_refused_by_put_and_not_found_by_get(self, api):
         body = {"target": A_TARGET, "schedule": EVERY_HOUR}
 
         for name in ("a%0Ab", "x" * 201):
@@ -413,7 +413,7 @@ class TestByName:
 
 
 class TestDelete:
-    async def test_what_has_started_goes_on_unless_it_is_to_stop(self, api, database):
+    async def test_job_delete_stops_a_running_run_only_on_request(self, api, database):
         for running, stopping in (("keep", 0), ("stop", 1)):
             made = await api.a_job()
             await stage(database)
@@ -437,7 +437,7 @@ class TestDelete:
         assert (await api.delete(f"{path}?running=stop")).json()["status"] == "requested"
         assert await database.fetchval("select count(*) from duly.signals") == 1
 
-    async def test_what_waits_is_taken_out(self, api, database):
+    async def test_job_delete_removes_its_waiting_run(self, api, database):
         soon = (await api.post("/v1/jobs", json={"target": A_TARGET})).json()
         later = await api.a_job(schedule=SCHEDULES["at"])
         once = (await api.post("/v1/jobs", json={"target": A_TARGET, "name": "once"})).json()
@@ -448,7 +448,7 @@ class TestDelete:
             assert (await api.delete(f"/v1/jobs/{made['job_id']}")).json()["status"] == "too_late"
         assert await counts(database) == {}
 
-    async def test_what_is_not_there_is_404(self, api, database):
+    async def test_unknown_id_returns_404(self, api, database):
         made = await api.a_job()
         [run] = await work(database)
 

@@ -12,7 +12,7 @@ async def made(api, **fields):
     return answer.json()
 
 
-async def test_one_is_made_used_listed_and_ended(front, api, clock):
+async def test_api_key_is_created_used_listed_and_revoked(front, api, clock):
     key = await made(api)
     caller = Caller(front.client, key["key"])
     assert key["key"].startswith(f"duly_{key['key_id']}_")
@@ -60,7 +60,7 @@ async def test_a_key_has_its_own_rate(front, api):
         assert answer.headers["ratelimit-policy"]
 
 
-async def test_how_long_a_key_is_good_for_counts_from_the_time_of_the_database(api, database):
+async def test_api_key_expiry_counts_from_the_database_clock(api, database):
     now = await database.read_clock()
 
     key = await made(api, scopes=["jobs:read"], expires_after="PT1H")
@@ -68,7 +68,7 @@ async def test_how_long_a_key_is_good_for_counts_from_the_time_of_the_database(a
     assert datetime.fromisoformat(key["expires_at"]) - now == timedelta(hours=1)
 
 
-async def test_what_makes_no_sense_is_refused(api):
+async def test_invalid_request_is_refused(api):
     good = {"name": "mine", "scopes": ["jobs:read"]}
     wrong = [
         {},

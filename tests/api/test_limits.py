@@ -33,7 +33,7 @@ async def test_everything_has_a_limit_too(api):
     assert (await api.delete("/v1/limits?all=true")).status_code == 204
 
 
-async def test_what_cannot_be_meant_is_refused(api):
+async def test_scope_is_refused_if_missing_ambiguous_or_invalid(api):
     for body in ({}, {"all": True, "queue": "mail"}):
         refused = await put(api, slots=1, **body)
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")
@@ -90,7 +90,7 @@ async def test_a_tenants_quota_of_running_is_that_limit_and_its_weight_is_report
     assert (await api.get("/v1/limits")).json()["items"] == []
 
 
-async def test_a_worker_over_http_keeps_to_it(api):
+async def test_http_worker_respects_the_tenant_limit(api):
     remote = await a_remote(api, slots=10)
     for _ in range(4):
         await a_job_due_now(api)
@@ -102,7 +102,7 @@ async def test_a_worker_over_http_keeps_to_it(api):
     assert len(await remote.claim(limit=5)) == 1
 
 
-async def test_a_worker_over_http_does_not_ask_in_vain_while_every_place_is_taken(api, database):
+async def test_http_worker_foresees_no_run_while_all_slots_are_in_use(api, database):
     remote = await a_remote(api, slots=10)
     await a_job_due_now(api)
     await put(api, tenant=1, queue="default", slots=1)

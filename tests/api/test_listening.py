@@ -49,12 +49,12 @@ def test_elsewhere_needs_a_key():
         refuse_without_keys("0.0.0.0", has_keys=False)
 
 
-def test_what_is_no_address_is_refused():
+def test_invalid_address_is_refused():
     with pytest.raises(Refused, match=r"host 'example\.org' is not an address"):
         listen("example.org", 0, plain_http=True)
 
 
-def test_who_can_reach_it_is_said(tls):
+def test_reach_describes_the_exposure_of_the_server(tls):
     assert reach_of("127.0.0.1", None) == "loopback only"
     assert reach_of("0.0.0.0", tls) == "listening on 0.0.0.0 with TLS"
     assert reach_of("0.0.0.0", None) == "listening on 0.0.0.0 without TLS, for a proxy"

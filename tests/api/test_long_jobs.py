@@ -42,7 +42,7 @@ def events_in(text: str) -> list[tuple[str, str, dict]]:
 
 
 class TestProgressAndCheckpoint:
-    async def test_a_run_shows_how_far_it_has_come_and_what_is_kept_for_its_next_attempt(self, api, database, clock):
+    async def test_run_shows_its_progress_and_checkpoint(self, api, database, clock):
         run_id = await a_run(api)
         worker_id, [run] = await take(database)
         bare = (await api.get(f"/v1/runs/{run_id}")).json()
@@ -79,7 +79,7 @@ class TestProgressAndCheckpoint:
         assert (again["attempt"], again["checkpoint"]) == (2, just)
 
 
-class TestFollowing:
+class TestLogStream:
     async def test_the_log_of_a_run_that_has_ended_comes_whole_and_then_its_end(self, api, database):
         run_id = await a_run(api)
         [run] = await work(database)
@@ -95,7 +95,7 @@ class TestFollowing:
         ]
         assert end == ("", "end", {"state": "succeeded"})
 
-    async def test_it_is_gone_on_with_behind_the_last_line_that_was_got(self, api, database):
+    async def test_log_stream_resumes_after_the_last_received_line(self, api, database):
         run_id = await a_run(api)
         [run] = await work(database, Failed("broken", retryable=False))
         for attempt in (1, 2):
@@ -224,7 +224,7 @@ class TestSubtasks:
             answer = await api.post("/v1/jobs", json={"target": A_TARGET, "parent": parent})
             assert answer.status_code == 409
 
-    async def test_under_a_key_it_is_made_once_also_when_its_parent_has_ended_since(self, api, database):
+    async def test_subtask_create_is_idempotent_even_after_its_parent_ended(self, api, database):
         parent = await a_run(api)
         body = {"target": A_TARGET, "parent": parent, "idempotency_key": "part 1"}
         first = (await api.post("/v1/jobs", json=body)).json()["run_id"]
@@ -241,7 +241,7 @@ class TestSubtasks:
 
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
 
-    async def test_of_a_batch_only_the_line_whose_parent_has_ended_is_refused(self, api, database):
+    async def test_batch_refuses_only_the_subtask_of_an_ended_parent(self, api, database):
         gone = await a_run(api)
         await work(database)
         parent = await a_run(api)
@@ -257,7 +257,7 @@ class TestSubtasks:
         assert [line.get("error", {}).get("code") for line in told] == [None, "conflict", None]
         assert [run["run_id"] for run in await pages(api, "/v1/runs", filter=f"parent:{parent}")] == [told[0]["job_id"]]
 
-    async def test_a_cancel_takes_subtasks_along_wherever_they_stand(self, api, database, clock):
+    async def test_cancel_includes_subtasks_in_every_state(self, api, database, clock):
         parent = await a_run(api)
         _worker_id, _ = await take(database)
         later = {"trigger": {"type": "at", "at": "2026-11-03T09:00:00Z"}}
@@ -280,7 +280,7 @@ class TestSubtasks:
         assert states == {**cancelled, running: "running"}
         assert [signal.run_id for signal in (await store.look(database, busy)).signals] == [UUID(running)]
 
-    async def test_one_that_waits_for_its_receiver_is_cancelled_with_its_parent(self, api, database):
+    async def test_subtask_awaiting_a_callback_is_cancelled_with_its_parent(self, api, database):
         parent = await a_run(api)
         await take(database)
         child = await a_run(api, parent=parent, queue="hooks")
@@ -291,7 +291,7 @@ class TestSubtasks:
 
         assert (await api.get(f"/v1/runs/{child}")).json()["state"] == "cancelled"
 
-    async def test_one_that_is_held_ahead_is_requested_back(self, api, database):
+    async def test_subtask_leased_ahead_is_signalled_when_its_parent_is_cancelled(self, api, database):
         parent = await a_run(api)
         worker_id, _ = await take(database)
         soon = {"trigger": {"type": "at", "at": "2026-11-02T09:00:03Z"}}
@@ -306,7 +306,7 @@ class TestSubtasks:
 
 
 class TestTheAnswerToACancelIsTrue:
-    async def test_whoever_settles_first_wins_and_the_run_tells_which(self, api, database):
+    async def test_first_settled_outcome_decides_a_cancel_race(self, api, database):
         for outcome, state in ((Succeeded(), "succeeded"), (Cancelled(), "cancelled")):
             run_id = await a_run(api)
             worker_id, [run] = await take(database)
@@ -330,7 +330,7 @@ class TestTheAnswerToACancelIsTrue:
 
         assert (await api.get(f"/v1/runs/{run_id}")).json()["state"] == "cancelled"
 
-    async def test_one_that_is_held_ahead_of_its_moment_is_requested(self, api, database):
+    async def test_run_leased_ahead_of_its_due_time_accepts_a_cancel_request(self, api, database):
         made = await api.a_job(schedule={"trigger": {"type": "at", "at": "2026-11-02T09:00:03Z"}})
         await stage(database)
         await take(database)

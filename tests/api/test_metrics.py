@@ -37,7 +37,7 @@ async def counted(tail):
     return sum(ended.runs for ended in await tail.look())
 
 
-async def test_what_was_there_before_the_first_look_is_not_counted(own_database):
+async def test_runs_before_the_first_poll_are_not_counted(own_database):
     await insert(own_database, 5)
     tail = Tail(own_database)
 
@@ -76,7 +76,7 @@ async def test_a_transaction_that_rolls_back_is_not_counted(own_database):
     assert await counted(tail) == 1
 
 
-async def test_a_partition_made_later_is_read_from_its_beginning(own_database):
+async def test_partition_created_later_is_read_from_its_beginning(own_database):
     tail = Tail(own_database)
     await tail.look()
     await history.create_partitions(own_database, 4)
@@ -95,7 +95,7 @@ async def test_it_counts_on_the_oldest_postgresql_too(postgres_15):
         assert [await counted(tail) for _ in range(2)] == [9, 0]
 
 
-def test_a_snapshot_is_read_with_what_was_open_as_distances():
+def test_snapshot_converts_open_transactions_to_distances():
     assert Snapshot.parse("10:10:") == Snapshot(10, 10, ())
     assert Snapshot.parse("4294967300:4294967305:4294967300,4294967303").arguments() == (9, -5, [-5, -2])
 
@@ -120,7 +120,7 @@ async def test_outcomes_dead_letters_and_lateness_are_counted_by_queue(own_datab
     assert "duly_fire_skew_seconds_count 3.0" in text
 
 
-async def test_what_has_waited_for_a_place_is_counted_and_not_late(own_database, clock):
+async def test_run_that_waited_for_a_slot_is_counted_without_start_delay(own_database, clock):
     metrics = Metrics(parts_of(own_database).vitals, Log("metrics"))
     await metrics.look()
     for _ in range(2):
@@ -157,7 +157,7 @@ async def test_queues_show_their_depth_and_age_and_do_not_vanish_when_empty(part
     assert 'duly_queue_depth{queue="mail"} 0.0' in (await metrics.scrape(""))[0].decode()
 
 
-async def test_pauses_are_counted_by_what_they_cover_without_naming_anybody(metrics, database):
+async def test_pauses_are_counted_by_scope_without_names(metrics, database):
     for scope in (EVERYTHING, Scope(queue="mail"), Scope(7), Scope(8), Scope(8, "mail")):
         await pause_scope(database, scope, reason="stop", paused_by="a person")
 
@@ -174,7 +174,7 @@ async def test_pauses_are_counted_by_what_they_cover_without_naming_anybody(metr
     assert 'duly_pauses{scope="everything"} 0.0' in (await metrics.scrape(""))[0].decode()
 
 
-async def test_a_database_that_is_gone_leaves_the_last_figures(database_url):
+async def test_metrics_keep_their_last_values_without_a_database(database_url):
     database = await Database(database_url).open()
     parts = parts_of(database)
     metrics = Metrics(parts.vitals, Log("metrics"))

@@ -97,7 +97,7 @@ class TestMicroseconds:
         if name is not None:
             assert made["next_fires"][0]["scheduled_at"] == "2126-01-01T09:00:00.123456Z"
 
-    async def test_what_is_finer_is_refused(self, api):
+    async def test_time_finer_than_a_microsecond_is_refused(self, api):
         answer = await api.post(
             "/v1/jobs", json={"target": A_TARGET, "schedule": once(at="2126-01-01T09:00:00.1234567Z")}
         )

@@ -95,7 +95,7 @@ async def test_a_change_to_a_blank_name_is_refused(api, blank):
         {"source": "shop", "calendars": {"?": {"dates": ["2026-12-25"]}}, "jobs": {}},
     ],
 )
-async def test_a_blank_name_in_a_file_is_refused_at_its_place(api, file):
+async def test_blank_name_in_a_manifest_is_refused(api, file):
     with pytest.raises(InvalidManifest, match="blank"):
         read_manifest(filled(file, "  "))
     answer = await apply(api, filled(file, "  "))
@@ -135,7 +135,7 @@ async def test_plain_sql_refuses_a_blank_name(database, asked):
 
 
 @pytest.mark.parametrize("dots", [".", ".."])
-async def test_a_name_that_means_another_place_in_a_path_is_refused(api, dots):
+async def test_name_that_is_a_dot_segment_is_refused(api, dots):
     answer = await api.post("/v1/jobs", json={"target": A_TARGET, "queue": dots})
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")

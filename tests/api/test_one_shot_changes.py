@@ -92,7 +92,7 @@ async def test_one_of_an_older_version_is_refused(api):
     assert answer.json()["code"] == "version_changed"
 
 
-async def test_one_that_has_started_ended_or_failed_once_is_refused(api, database):
+async def test_started_ended_or_retrying_one_shot_refuses_changes(api, database):
     tried = await a_shot(api, queue="mail")
     await work(database, Failed("broken", retry_after=seconds(60)), "mail")
     ended = await a_shot(api)
@@ -107,7 +107,7 @@ async def test_one_that_has_started_ended_or_failed_once_is_refused(api, databas
         assert f"it is {state}" in answer.json()["detail"]
 
 
-async def test_one_that_gives_up_its_concurrency_key_lets_the_next_in(api, database, clock):
+async def test_one_shot_dropping_its_concurrency_key_unblocks_the_next(api, database, clock):
     key = {"concurrency": {"key": "k", "limit": 1}}
     first = await a_shot(api, **key)
     await stage(database)
@@ -123,7 +123,7 @@ async def test_one_that_gives_up_its_concurrency_key_lets_the_next_in(api, datab
     assert await history.verify(database) == []
 
 
-async def test_one_that_depends_on_another_still_does(api, database):
+async def test_changed_one_shot_keeps_its_dependencies(api, database):
     first = await a_shot(api)
     second = await a_shot(api, depends_on=[first])
 

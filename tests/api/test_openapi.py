@@ -52,7 +52,7 @@ POST = ("paths", "/things", "post")
 ASKED, TOLD = ("components", "schemas", "Asked"), ("components", "schemas", "Told")
 
 
-def test_the_file_is_what_the_code_gives():
+def test_openapi_file_matches_the_code():
     assert FILE.read_text() == text(), "write it anew: python -m tests.api.openapi"
 
 
@@ -60,7 +60,7 @@ def test_nothing_that_callers_rely_on_is_broken():
     assert breaks(promised(), json.loads(text())) == []
 
 
-def test_what_callers_rely_on_is_that_of_the_last_tag(tmp_path):
+def test_promised_description_is_that_of_the_last_tag(tmp_path):
     file = tmp_path / "docs" / "openapi.json"
     file.parent.mkdir()
 
@@ -114,7 +114,7 @@ def test_the_same_breaks_nothing():
         ),
     ],
 )
-def test_what_breaks_a_caller_is_named(place, change, words):
+def test_breaking_change_is_named(place, change, words):
     [found] = breaks(a_description(), changed(place, change))
 
     assert words in found

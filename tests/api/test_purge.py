@@ -69,7 +69,7 @@ async def a_job_of_another(api, database) -> str:
     return other
 
 
-async def test_a_run_that_has_started_keeps_what_it_needs_and_goes_when_it_has_ended(api, database, clock):
+async def test_purge_keeps_the_payload_of_a_started_run_until_it_ends(api, database, clock):
     job_id = await a_job_with_a_past(api, database, clock)
     await clock.advance(3_600)
     await stage(database)
@@ -143,7 +143,7 @@ async def test_definitions_that_are_over_go_after_their_retention_and_no_others(
     assert "jobs" in await left_of(database, live)
 
 
-async def test_what_is_another_tenants_is_not_purged(api, front, database):
+async def test_job_of_another_tenant_is_not_purged(api, front, database):
     job_id = await a_job_of_another(api, database)
     stranger = await front.stranger()
 

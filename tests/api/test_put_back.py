@@ -69,7 +69,7 @@ class TestPutBack:
             {"trigger": {"type": "cron", "expr": "H * * * *"}, "max_runs": 5},
         ],
     )
-    async def test_what_is_relative_or_reported_in_more_words(self, api, clock, schedule):
+    async def test_relative_or_normalized_schedule_is_put_back_unchanged(self, api, clock, schedule):
         made = await api.a_job(name="odd", schedule=schedule)
         await clock.advance(timedelta(seconds=100))
 
@@ -99,7 +99,7 @@ class TestPutBack:
 
         assert (answer.status_code, answer.json()) == (200, before)
 
-    async def test_a_field_that_nobody_knows_is_still_refused(self, api):
+    async def test_unknown_field_in_a_put_is_refused(self, api):
         made = await api.a_job(name="typo")
 
         answer = await api.put(

@@ -35,7 +35,7 @@ async def test_the_age_is_that_of_the_oldest(api, clock):
     assert 29 <= (await queue(api, "mail"))["oldest_age_seconds"] <= 31
 
 
-async def test_a_tenant_pauses_its_own_share_and_nobody_elses(front, api, database):
+async def test_tenant_pauses_only_its_own_share_of_a_queue(front, api, database):
     stranger = await front.stranger()
     for caller in (api, stranger):
         await a_run(caller, queue="mail")
@@ -54,7 +54,7 @@ async def test_a_tenant_pauses_its_own_share_and_nobody_elses(front, api, databa
     assert {run.tenant for run in runs} == {stranger.tenant}
 
 
-async def test_the_name_of_a_queue_may_contain_what_divides_a_path(api):
+async def test_queue_name_accepts_path_separators(api):
     for name, sent in {"eu/mail": "eu%2Fmail", "a/pause": "a%2Fpause", "é %": "%C3%A9%20%25"}.items():
         paused = await api.post(f"/v1/queues/{sent}/pause", json={})
         assert (paused.status_code, [one["queue"] for one in paused.json()["remaining"]]) == (200, [name])
@@ -138,7 +138,7 @@ async def test_workers_are_for_the_operator(front, api, database):
     assert worker["lease_seconds_left"] > 0
 
 
-async def test_what_makes_no_sense_is_refused(api):
+async def test_invalid_request_is_refused(api):
     wrong: list[dict[str, Any]] = [
         {},
         {"all": True, "queue": "a"},
@@ -169,7 +169,7 @@ async def worker_of(api, worker_id) -> Any:
 
 
 class TestWorkers:
-    async def test_what_each_holds_is_reported(self, api, database):
+    async def test_worker_shows_its_held_runs(self, api, database):
         worker_id, run = await a_leased_run(database)
 
         worker = await worker_of(api, worker_id)
@@ -179,7 +179,7 @@ class TestWorkers:
         assert [one["run_id"] for one in held["items"]] == [str(run.run_id)]
         assert held["is_complete"] is True
 
-    async def test_one_that_stands_still_says_since_when_and_in_which_handlers(self, api, database):
+    async def test_stalled_worker_shows_its_stall_time_and_handlers(self, api, database):
         worker_id, run = await a_leased_run(database)
         assert (await worker_of(api, worker_id))["stalled_at"] is None
 
@@ -191,7 +191,7 @@ class TestWorkers:
         [stalled] = [reason for reason in explained["reasons"] if reason["code"] == "worker_stalled"]
         assert stalled["facts"]["handlers"] == ["crunch"]
 
-    async def test_one_that_is_drained_serves_no_queue_until_it_goes_on(self, api, database):
+    async def test_drained_worker_serves_no_queue_until_resumed(self, api, database):
         worker_id = await a_worker(database, queues=["mail"])
 
         drained = await api.post(f"/v1/workers/{worker_id}/drain")
@@ -213,13 +213,13 @@ class TestWorkers:
         await api.post(f"/v1/workers/{worker.worker_id}/resume")
         assert len(await worker.claim()) == 1
 
-    async def test_one_that_does_not_live_is_not_found(self, api):
+    async def test_unknown_worker_is_not_found(self, api):
         for path in ("drain", "resume"):
             assert (await api.post(f"/v1/workers/{uuid4()}/{path}")).status_code == 404
         assert (await api.get(f"/v1/workers/{uuid4()}/runs")).status_code == 404
 
 
-async def test_the_operator_sees_what_waits_of_everyone_and_a_tenant_its_own_alone(front, api):
+async def test_operator_sees_queues_of_all_tenants_and_a_tenant_only_its_own(front, api):
     stranger = await front.stranger()
     await a_run(stranger, queue="mail")
     await stranger.post("/v1/queues/mail/pause", json={"reason": "broken"})

@@ -37,7 +37,7 @@ async def _step(scheduler, clock=None, times=1) -> None:
             await clock.advance(1)
 
 
-async def test_the_plan_says_what_was_missed_and_what_each_policy_makes_of_it(database, clock, scheduler, front):
+async def test_recovery_plan_shows_missed_and_resulting_runs_by_policy(database, clock, scheduler, front):
     api = await front.caller()
     await a_worker(database)
 

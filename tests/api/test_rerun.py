@@ -72,7 +72,7 @@ async def test_every_ended_run_can_be_run_again_and_no_other(api, database, cloc
             assert "cannot be run again yet" in answer.json()["detail"]
 
 
-async def test_it_is_run_again_with_what_is_given(api, database):
+async def test_rerun_applies_the_given_overrides(api, database):
     first = await a_run(api, payload={"customer": 7})
     await work(database, Failed("broken", retryable=False))
 
@@ -140,7 +140,7 @@ async def test_one_key_is_one_run(api, database):
     assert await database.fetchval("select count(*) from duly.ready") == 1
 
 
-async def test_it_is_audited_with_the_run_it_was_made_from(api, database):
+async def test_rerun_is_audited_with_its_original_run(api, database):
     first = await a_run(api)
     await work(database)
     second = await again(api, first, payload={"customer": 8})
@@ -152,7 +152,7 @@ async def test_it_is_audited_with_the_run_it_was_made_from(api, database):
 
 
 @pytest.mark.parametrize("given", [{"payload": {"n": 1}}, {}])
-async def test_a_node_whose_payload_names_other_nodes_needs_a_payload_of_its_own(api, database, given):
+async def test_rerun_of_a_node_with_references_requires_its_own_payload(api, database, given):
     nodes = {
         "extract": {"target": A_TARGET},
         "load": {"target": A_TARGET, "depends_on": ["extract"], "payload": {"rows": {"$result": "extract"}}},

@@ -82,7 +82,7 @@ async def test_a_one_shot_tells_when_it_expires(api, clock):
         ),
     ],
 )
-async def test_what_makes_no_sense_is_refused_with_its_remedy(api, fields, words):
+async def test_retry_options_are_refused_with_a_remedy_when_invalid(api, fields, words):
     answer = await api.post("/v1/jobs", json={"target": A_TARGET, **fields})
 
     assert answer.status_code == 422, answer.text
@@ -116,7 +116,7 @@ class TestWorkersOverHttp:
 
         assert await state_of(database, run_id) == state
 
-    async def test_what_has_expired_ends_when_it_would_be_lent(self, api, database, clock):
+    async def test_run_past_its_expiry_ends_when_a_worker_claims(self, api, database, clock):
         remote = await a_remote(api)
         late = await a_job_due_now(api, expires_after="PT5S")
         in_time = await a_job_due_now(api)
@@ -140,7 +140,7 @@ class TestWorkersOverHttp:
         assert [run["run_id"] for run in await remote.claim()] == [in_time]
         assert await expire(database) == 0
 
-    async def test_nobody_is_believed_who_asks_for_more_than_a_day(self, api, database, clock):
+    async def test_retry_after_is_capped_at_a_day(self, api, database, clock):
         remote = await a_remote(api)
         run_id = await a_job_due_now(api)
         [run] = await remote.claim()

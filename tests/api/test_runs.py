@@ -118,7 +118,7 @@ async def test_no_worker_is_named_by_an_explanation(api, database):
     assert missing["facts"]["known"] == []
 
 
-async def test_a_run_in_hand_tells_whose_and_since_when(api, database, clock):
+async def test_leased_run_shows_its_worker_and_claim_time(api, database, clock):
     run_id = await a_run(api)
     await stage(database)
     before = (await api.get(f"/v1/runs/{run_id}")).json()
@@ -136,7 +136,7 @@ async def test_a_run_in_hand_tells_whose_and_since_when(api, database, clock):
     assert (await api.get(f"/v1/runs/{run_id}")).json()["lease"] is None
 
 
-async def test_what_is_paused_is_a_reason(api):
+async def test_run_explain_names_a_pause_as_the_reason(api):
     run_id = await a_run(api, queue="mail")
     await api.post("/v1/pause", json={"all": True, "reason": "the building is on fire"})
 
@@ -213,12 +213,12 @@ async def test_a_trace_that_cannot_be_read_is_not_kept(api):
         assert (run["traceparent"], run["request_id"]) == (None, None)
 
 
-async def test_what_is_not_there_is_404(api):
+async def test_unknown_id_returns_404(api):
     for verb in ("cancel", "replay"):
         assert (await api.post(f"/v1/runs/{UNKNOWN}/{verb}")).status_code == 404
 
 
-async def test_a_change_that_names_no_request_leaves_the_one_that_made_the_job(api, database):
+async def test_change_without_a_request_id_keeps_that_of_the_create(api, database):
     headers = {"X-Request-ID": "mine-7", "traceparent": TRACE}
     body = {"target": A_TARGET, "schedule": {"trigger": {"type": "interval", "every": "PT1H"}}}
     path = f"/v1/jobs/{(await api.post('/v1/jobs', json=body, headers=headers)).json()['job_id']}"
@@ -237,7 +237,7 @@ async def test_a_change_that_names_no_request_leaves_the_one_that_made_the_job(a
 @pytest.mark.parametrize(
     "value", ["[" * 3000 + "]" * 3000, "[" * 950 + "]" * 950, "9" * 5000], ids=["deep", "less", "long"]
 )
-async def test_what_nobody_can_read_is_shown_as_its_text(api, database, value):
+async def test_json_that_cannot_be_decoded_is_shown_as_text(api, database, value):
     """No door takes it; it may stand there from before they looked."""
     text = f'{{"a": {value}}}'
     run_id = (await submit(database, a_submission(payload=text, handler=A_TARGET["handler"]), key="k")).job_id
@@ -252,7 +252,7 @@ async def test_what_nobody_can_read_is_shown_as_its_text(api, database, value):
         assert "nested deeper than 256 levels" in told["unreadable"] or "out of range" in told["unreadable"]
 
 
-async def test_an_ended_run_tells_what_it_was(api, database):
+async def test_ended_run_keeps_its_payload_and_definition(api, database):
     asked = {
         "payload": {"customer": 7},
         "priority": 2,
@@ -285,7 +285,7 @@ async def test_the_secrets_of_an_ended_run_are_masked_and_its_address_is_reporte
     assert answer.json()["target"]["url"] == "https://x.example/hook?…"
 
 
-async def test_a_triggered_run_keeps_its_own_payload_the_version_and_who_triggered_it(api, database):
+async def test_triggered_run_keeps_its_payload_version_and_submitter(api, database):
     daily = {"trigger": {"type": "cron", "expr": "0 3 * * *"}}
     job = {"target": A_TARGET, "schedule": daily, "payload": {"n": 1}}
     job_id = (await api.post("/v1/jobs", json=job)).json()["job_id"]

@@ -74,7 +74,7 @@ async def test_lines_of_a_batch_are_refused_one_by_one(api, database, clock):
     assert [one.get("error", {}).get("code") for one in told] == [None, "shed", None, "shed"]
 
 
-async def test_a_person_who_triggers_a_job_is_not_turned_away(api, database, clock):
+async def test_manual_trigger_is_not_shed_under_overload(api, database, clock):
     job = await api.a_job(priority=9, schedule=EVERY_HOUR)
     await overload(database, clock)
 

@@ -4,7 +4,7 @@ from duly.domain.diagnosis.doctor import SHARDS
 from duly.store.schema import migrate
 
 
-async def test_it_shows_versions_schedulers_the_database_and_what_is_wrong(api):
+async def test_system_shows_versions_schedulers_database_and_findings(api):
     seen = (await api.get("/v1/system")).json()
 
     assert seen["versions"]["schema"] == migrate.known()[-1].version

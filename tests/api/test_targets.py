@@ -125,7 +125,7 @@ async def test_a_run_of_a_function_tells_its_target_too(api):
         ({"handler": "app:mail"}, 422, "type"),
     ],
 )
-async def test_what_cannot_be_or_is_not_allowed_is_refused_by_each_way_in(api, target, status, words):
+async def test_invalid_or_forbidden_target_is_refused_by_every_endpoint(api, target, status, words):
     job = {"target": target, "schedule": EVERY_HOUR}
     alone = await api.post("/v1/jobs", json=job)
     named = await api.put("/v1/jobs/by-name/n", json=job)
@@ -155,7 +155,7 @@ async def test_a_batch_takes_targets_of_all_types(api):
 
 
 class TestChanges:
-    async def test_what_was_read_can_be_put_back_and_keeps_its_secrets(self, api, database):
+    async def test_job_put_back_as_read_keeps_its_secrets(self, api, database):
         job = await read(api, await api.a_job(target=WEBHOOK, name="n"))
         same = {name: job[name] for name in ("target", "schedule", "name")}
 
@@ -188,7 +188,7 @@ class TestChanges:
         assert taken.status_code == 200
         assert (await target_in(database, "jobs", job["job_id"])).headers["Authorization"] == "Bearer y"
 
-    async def test_what_a_job_was_is_reported_without_its_secrets(self, api):
+    async def test_past_versions_of_a_job_mask_its_secrets(self, api):
         job = await api.a_job(target=WEBHOOK)
         path = f"/v1/jobs/{job['job_id']}"
         given = {"target": {"headers": {"Authorization": "Bearer y"}}}
@@ -230,7 +230,7 @@ async def test_a_schedule_fires_its_target_and_an_event_too(api, database):
     assert [type(decode(row[1]).policy.target) for row in rows] == [Container, Webhook]
 
 
-async def test_a_run_that_nobody_may_run_says_what_would_allow_it(api, database):
+async def test_unroutable_run_explains_which_worker_setting_allows_it(api, database):
     await a_worker(database)
     texts = []
     for target in (WEBHOOK, COMMAND, CONTAINER):
@@ -303,7 +303,7 @@ class TestFiles:
         ]
         assert "Bearer" not in answer.text
 
-    async def test_a_hidden_value_of_a_job_that_is_not_there_is_refused_with_its_place(self, api):
+    async def test_masked_value_for_an_unknown_job_is_refused_with_its_pointer(self, api):
         order = {**FILE["jobs"]["order"], "target": {**WEBHOOK, "headers": {"Authorization": "***"}}}
         file = {"source": "shop", "jobs": {"order": order}}
 
@@ -313,7 +313,7 @@ class TestFiles:
         [error] = answer.json()["errors"]
         assert (error["pointer"], "Send the value itself" in error["message"]) == ("/jobs/order/target", True)
 
-    async def test_what_is_wrong_or_not_allowed_is_refused_with_its_place(self, api):
+    async def test_manifest_target_errors_are_reported_with_their_pointers(self, api):
         jobs = {
             "a": {"target": {"type": "webhok", "url": "x"}, "schedule": "every day at 3am"},
             "b": {"target": {"type": "webhook", "url": "ftp://x"}, "schedule": "every day at 3am"},
@@ -367,7 +367,7 @@ class TestSql:
             )
 
     @pytest.mark.parametrize("target", ['{"type": "robot", "arm": 1}', '{"type": "webhook", "url": 7}', "{}"])
-    async def test_a_target_that_nobody_can_read_is_reported_by_its_type_alone(self, api, database, target):
+    async def test_unreadable_target_is_shown_by_its_type_alone(self, api, database, target):
         options = f'{{"target": {target}, "tags": ["a"]}}'
         run_id = await database.fetchval("select duly.submit('@webhook', options => $1::text::jsonb)", options)
 
@@ -379,7 +379,7 @@ class TestSql:
         assert run.json()["target"] == {"type": "webhook", "handler": "@webhook", "url": None}
 
 
-class TestAddressesThatNobodyWouldCall:
+class TestForbiddenAddresses:
     """What the guard refuses by the URL alone is refused where it comes in."""
 
     @pytest.fixture(autouse=True)

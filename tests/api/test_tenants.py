@@ -16,7 +16,7 @@ async def made(api, name: str, **limits) -> Any:
     return answer.json()
 
 
-async def test_one_is_made_read_listed_and_changed(api):
+async def test_tenant_is_created_read_listed_and_changed(api):
     tenant = await made(api, "acme", schedules_max=3)
     path = f"/v1/tenants/{tenant['tenant']}"
 
@@ -108,7 +108,7 @@ class TestTheSmallestPeriod:
         assert (error["code"], error["pointer"]) == ("LIMIT", "/schedule/trigger"), error
         assert "this tenant's limit is PT5M apart" in error["message"]
 
-    async def test_where_a_job_is_made(self, front, api):
+    async def test_job_create_enforces_the_smallest_period(self, front, api):
         stranger = await self.limited(front, api)
 
         for dense in (self.DENSE, self.PERIOD):
@@ -122,7 +122,7 @@ class TestTheSmallestPeriod:
         assert (await stranger.post("/v1/jobs", json={"target": A_TARGET, "schedule": self.ENOUGH})).status_code == 202
         assert (await api.post("/v1/jobs", json={"target": A_TARGET, "schedule": self.DENSE})).status_code == 202
 
-    async def test_where_one_is_edited_and_what_it_was_before_may_stay(self, front, api):
+    async def test_job_edit_enforces_the_smallest_period_only_on_a_new_schedule(self, front, api):
         stranger = await front.stranger()
         job = await stranger.a_job(schedule=self.DENSE)
         path = f"/v1/jobs/{job['job_id']}"
@@ -154,7 +154,7 @@ class TestTheSmallestPeriod:
 
         assert (found["valid"], [error["code"] for error in found["errors"]]) == (False, ["LIMIT"])
 
-    async def test_what_was_accepted_before_is_not_judged_again(self, front, api):
+    async def test_idempotent_create_is_not_checked_again_for_the_smallest_period(self, front, api):
         stranger = await front.stranger()
         asked = {"json": {"target": A_TARGET, "schedule": self.PERIOD, "idempotency_key": "once"}}
         made = await stranger.post("/v1/jobs", **asked)
@@ -173,7 +173,7 @@ async def test_it_is_for_the_operator(front):
     assert (await stranger.post("/v1/tenants", json={"name": "x"})).status_code == 403
 
 
-async def test_what_makes_no_sense_is_refused(api):
+async def test_invalid_request_is_refused(api):
     wrong = [
         {},
         {"name": ""},

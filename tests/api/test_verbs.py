@@ -47,7 +47,7 @@ class TestTrigger:
         assert first.json() == again.json()
         assert other.json()["run_id"] != first.json()["run_id"]
 
-    async def test_what_cannot_run_again_is_refused(self, api):
+    async def test_job_without_further_runs_refuses_every_verb(self, api):
         job = await api.a_job()
         await api.delete(f"/v1/jobs/{job['job_id']}")
         one_shot = (await api.post("/v1/jobs", json={"target": A_TARGET})).json()
@@ -57,7 +57,7 @@ class TestTrigger:
             assert (await do(api, one_shot, verb)).status_code == 409, verb
             assert (await do(api, {"job_id": UNKNOWN}, verb)).status_code == 404, verb
 
-    async def test_a_job_whose_last_run_has_started_is_refused_while_it_reads_active(self, api, database, clock):
+    async def test_active_job_whose_last_run_started_refuses_pause_skip_and_edit(self, api, database, clock):
         job = await api.a_job(name="last", schedule={"trigger": {"type": "at", "delay": "PT4S"}})
         await stage(database)
         await clock.advance(5)
@@ -74,7 +74,7 @@ class TestTrigger:
 
 class TestPause:
     @pytest.mark.parametrize("kind", RECURRING)
-    async def test_it_stops_goes_on_and_leaves_one_out(self, api, kind):
+    async def test_job_is_paused_resumed_and_skips_its_next_run(self, api, kind):
         job = await api.a_job(name=kind, schedule=SCHEDULES[kind])
 
         paused = await do(api, job, "pause", {"reason": "month end"})
@@ -96,7 +96,7 @@ class TestPause:
             assert (shown["status"] == "completed") == (kind == "at")
             assert shown["next_run_at"] != job["next_run_at"]
 
-    async def test_what_was_missed_is_skipped_or_made_up_for(self, api, database, clock):
+    async def test_resume_skips_missed_runs_or_catches_up(self, api, database, clock):
         skips, catches = await api.a_job(name="skips"), await api.a_job(name="catches")
         for job in (skips, catches):
             await do(api, job, "pause")
@@ -187,7 +187,7 @@ class TestBackfill:
         missing = await do(api, job, "backfill", {"to": end})
         assert [one["pointer"] for one in missing.json()["errors"]] == ["/from"]
 
-    async def test_what_makes_no_sense_is_refused(self, api, database):
+    async def test_invalid_request_is_refused(self, api, database):
         job, delay = await self.a_job(api), await api.a_job(schedule=SCHEDULES["delay"])
         good = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
         wrong = [

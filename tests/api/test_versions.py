@@ -16,7 +16,7 @@ async def changed(api, job_id, patch, **headers):
     assert answer.status_code == 200, answer.text
 
 
-async def test_each_version_tells_what_it_was_since_when_and_by_which_request(api, clock):
+async def test_version_shows_its_definition_times_and_request_id(api, clock):
     headers = {"X-Request-ID": "first"}
     body = {"target": A_TARGET, "name": "hourly", "schedule": EVERY_HOUR, "payload": LARGE, "timeout": "PT30S"}
     job_id = (await api.post("/v1/jobs", json=body, headers=headers)).json()["job_id"]
@@ -40,7 +40,7 @@ async def test_each_version_tells_what_it_was_since_when_and_by_which_request(ap
     assert first["schedule"]["trigger"]["type"] == EVERY_HOUR["trigger"]["type"]
 
 
-async def test_each_version_tells_who_was_reported(api):
+async def test_version_shows_its_completion_callbacks(api):
     hook = {"url": "https://hooks.example/done"}
     job_id = (await api.a_job(on_end=hook))["job_id"]
     await changed(api, job_id, {"on_end": None, "on_failure": {"job": "alert"}})

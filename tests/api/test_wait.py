@@ -59,7 +59,7 @@ async def test_after_the_wait_it_is_accepted_as_ever(api, database, clock):
     assert answer.headers["location"] == f"/v1/jobs/{answer.json()['job_id']}"
 
 
-async def test_a_key_keeps_what_was_made_and_not_the_wait(api, database):
+async def test_idempotency_key_stores_the_created_job_without_the_wait(api, database):
     headers = {"Prefer": "wait=0", "Idempotency-Key": "k"}
     first, again = [await api.post("/v1/jobs", json=ONE, headers=headers) for _ in range(2)]
 
@@ -110,5 +110,5 @@ async def test_a_schedule_has_no_end_to_wait_for(api):
         ("wait=٣", None),
     ],
 )
-def test_how_long_is_requested(text, seconds):
+def test_prefer_header_yields_the_wait_in_seconds(text, seconds):
     assert seconds_asked(text) == seconds

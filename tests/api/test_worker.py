@@ -76,7 +76,7 @@ class TestRegister:
             ({"name": "a\u0000b"}, "invalid_option"),
         ],
     )
-    async def test_what_cannot_be_is_refused(self, api, fields, code):
+    async def test_invalid_field_is_refused(self, api, fields, code):
         told = {"name": "x", "queues": ["default"], "handlers": ["send"], "slots": 1, **fields}
 
         answer = await api.post("/v1/worker/register", json=told)
@@ -124,7 +124,7 @@ class TestClaim:
 
         assert run["payload"] == large
 
-    async def test_an_expiry_that_nobody_can_write_holds_up_no_claim(self, api, remote, database):
+    async def test_unrepresentable_expiry_does_not_block_claims(self, api, remote, database):
         odd, plain = await a_job_due_now(api), await a_job_due_now(api)
         await database.execute(  # milliseconds where seconds were meant
             "update duly.ready set options = coalesce(options, '{}') || '{\"expires_at\": 1799999999000}'"
@@ -145,7 +145,7 @@ class TestClaim:
         await clock.advance(0.001)
         assert len(await remote.claim()) == 1
 
-    async def test_a_later_run_of_a_high_priority_does_not_hide_what_is_due(self, api, remote, clock):
+    async def test_future_run_of_high_priority_does_not_hide_a_due_run(self, api, remote, clock):
         at = (clock.at + timedelta(seconds=3)).isoformat()
         await a_job_due_now(api, schedule={"trigger": {"type": "at", "at": at}}, priority=0)
         due = await a_job_due_now(api, priority=9)
@@ -170,7 +170,7 @@ class TestClaim:
         await remote.settle(first[0])
         assert len(await remote.claim(2)) == 1
 
-    async def test_it_waits_for_what_comes_while_it_waits(self, api, remote, clock):
+    async def test_claim_waits_for_a_newly_submitted_run(self, api, remote, clock):
         waiting = asyncio.create_task(remote.claim(wait="PT20S"))
         await asyncio.sleep(0.05)
         assert not waiting.done()
@@ -179,7 +179,7 @@ class TestClaim:
 
         assert len(await asyncio.wait_for(waiting, 20)) == 1
 
-    async def test_it_waits_for_what_falls_due_while_it_waits(self, api, remote, clock):
+    async def test_claim_waits_for_a_run_that_becomes_due(self, api, remote, clock):
         at = (clock.at + timedelta(seconds=3)).isoformat()
         await a_job_due_now(api, schedule={"trigger": {"type": "at", "at": at}})
         waiting = asyncio.create_task(remote.claim(wait=20))
@@ -190,7 +190,7 @@ class TestClaim:
 
         assert len(await asyncio.wait_for(waiting, 20)) == 1
 
-    async def test_it_waits_no_longer_than_it_says(self, remote, clock):
+    async def test_claim_waits_no_longer_than_requested(self, remote, clock):
         waiting = asyncio.create_task(remote.claim(wait="PT2S"))
         await asyncio.sleep(0.05)
         assert not waiting.done()
@@ -231,12 +231,12 @@ class TestClaim:
             ({"number": 1, "wait": -1}, "invalid_option"),
         ],
     )
-    async def test_what_cannot_be_is_refused(self, remote, body, code):
+    async def test_invalid_field_is_refused(self, remote, body, code):
         answer = await remote.ask("claim", **body)
 
         assert (answer.status_code, answer.json()["code"]) == (422, code)
 
-    async def test_what_is_held_stays_where_it_is(self, api, remote, database):
+    async def test_paused_run_is_not_claimed(self, api, remote, database):
         await a_job_due_now(api)
         for scope in (Scope(), Scope(queue="default"), Scope(tenant=1), Scope(tenant=1, queue="default")):
             await pause_scope(database, scope, reason="stop", paused_by="test")
@@ -247,12 +247,12 @@ class TestClaim:
 
         assert len(await remote.claim()) == 1
 
-    async def test_a_worker_that_nobody_knows_is_reported_to_register(self, api):
+    async def test_claim_by_an_unknown_worker_is_not_found(self, api):
         for worker_id in (uuid4(), "me"):
             answer = await api.post(f"/v1/worker/{worker_id}/claim", json={"number": 1})
             assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
-    async def test_a_worker_whose_lease_has_ended_is_reported_so(self, api, remote, clock):
+    async def test_claim_by_an_expired_worker_is_refused(self, api, remote, clock):
         await a_job_due_now(api)
         await clock.advance(LEASE_SECONDS)
 
@@ -269,7 +269,7 @@ class TestClaim:
         await remote.renew()
         assert len(await remote.claim()) == 1
 
-    async def test_workers_that_ask_at_once_share_what_there_is(self, api):
+    async def test_concurrent_claims_share_the_ready_runs(self, api):
         made = {await a_job_due_now(api) for _ in range(20)}
         remotes = [await a_remote(api) for _ in range(4)]
 
@@ -326,7 +326,7 @@ async def hang_up_on(front, remote: Remote, gone: asyncio.Event) -> None:
 
 
 class TestSettle:
-    async def test_a_success_ends_the_run_and_keeps_its_result(self, api, remote, database, clock):
+    async def test_success_ends_the_run_and_stores_its_result(self, api, remote, database, clock):
         await a_job_due_now(api)
         [run] = await remote.claim()
         await clock.advance(2)
@@ -412,7 +412,7 @@ class TestSettle:
             {"outcome": "failed", "snooze": 5},
         ],
     )
-    async def test_an_outcome_that_says_two_things_is_refused_and_changes_nothing(self, api, remote, database, said):
+    async def test_contradictory_outcome_is_refused_and_changes_nothing(self, api, remote, database, said):
         await a_job_due_now(api)
         [run] = await remote.claim()
 
@@ -487,7 +487,7 @@ class TestSettle:
 
         assert statuses == ["settled", "settled"]
 
-    async def test_what_depends_on_from_it_is_hinted_at(self, front, api, remote):
+    async def test_settle_wakes_the_queue_of_an_immediate_retry(self, front, api, remote):
         await a_job_due_now(api, retry=RETRY_AT_ONCE)
         [run] = await remote.claim()
         front.woken.clear()
@@ -511,7 +511,7 @@ class TestRenew:
         assert (told["until_seconds"], told["start_within_seconds"], told["lost"], told["cancel"]) == (15, 10, [], [])
         assert await remote.settle(run) == "settled"
 
-    async def test_a_claim_whose_answer_was_lost_goes_back_unused(self, api, remote):
+    async def test_claim_with_a_lost_response_is_returned_unused(self, api, remote):
         await a_job_due_now(api)
         await a_job_due_now(api)
         [kept] = await remote.claim(1)
@@ -524,7 +524,7 @@ class TestRenew:
         assert await remote.settle(unheard) == "fenced"
         assert await remote.settle(kept) == "settled"
 
-    async def test_a_claim_whose_answer_is_on_its_way_stays(self, api, remote):
+    async def test_claim_with_a_response_in_flight_keeps_its_lease(self, api, remote):
         # The renewal was written before the answer came, and arrives after the claim was made.
         await a_job_due_now(api)
         await a_job_due_now(api)
@@ -535,7 +535,7 @@ class TestRenew:
 
         assert await remote.settle(on_its_way) == "settled"
 
-    async def test_what_was_lost_before_goes_back_while_another_answer_is_on_its_way(self, api, remote):
+    async def test_lost_claim_is_returned_while_a_later_response_is_in_flight(self, api, remote):
         for _ in range(2):
             await a_job_due_now(api)
         [unheard] = await remote.claim(1)
@@ -546,7 +546,7 @@ class TestRenew:
         assert await remote.settle(unheard) == "fenced"
         assert await remote.settle(on_its_way) == "settled"
 
-    async def test_a_renewal_from_long_before_hands_nothing_back(self, api, remote):
+    async def test_stale_renewal_returns_no_runs(self, api, remote):
         for _ in range(2):
             await a_job_due_now(api)
         given = [*await remote.claim(1), *await remote.claim(1)]
@@ -555,7 +555,7 @@ class TestRenew:
 
         assert [await remote.settle(run) for run in given] == ["settled", "settled"]
 
-    async def test_it_tells_what_to_stop_and_what_is_lost(self, api, remote, database):
+    async def test_renewal_lists_runs_to_cancel_and_lost_leases(self, api, remote, database):
         for _ in range(2):
             await a_job_due_now(api)
         stopped, settled = await remote.claim()
@@ -569,7 +569,7 @@ class TestRenew:
         assert await remote.settle(stopped, "cancelled") == "settled"
         assert await state_of(database, stopped["run_id"]) == "cancelled"
 
-    async def test_what_is_settled_is_not_to_be_stopped(self, api, remote, database):
+    async def test_renewal_does_not_list_a_settled_run_to_cancel(self, api, remote, database):
         await a_job_due_now(api)
         [run] = await remote.claim()
         await runs.signal(database, [UUID(run["run_id"])], "cancel")
@@ -671,7 +671,7 @@ class TestDeath:
 
 
 class TestLeave:
-    async def test_what_was_not_started_goes_back_unused(self, api, remote, database):
+    async def test_leave_returns_unstarted_runs_unused(self, api, remote, database):
         await a_job_due_now(api)
         [run] = await remote.claim()
 
@@ -682,7 +682,7 @@ class TestLeave:
         [again] = await (await a_remote(api)).claim()
         assert (again["run_id"], again["attempt"]) == (run["run_id"], 1)
 
-    async def test_what_runs_stays_with_it_until_the_lease_ends(self, api, remote):
+    async def test_leave_keeps_a_started_run_with_its_worker(self, api, remote):
         await a_job_due_now(api)
         [run] = await remote.claim()
 
@@ -745,7 +745,7 @@ class TestWhileItRuns:
         await remote.settle(run)
         assert (await remote.ask(verb, **lease_of(run), **body)).status_code == 409
 
-    async def test_what_is_too_large_is_refused(self, api, remote):
+    async def test_oversized_checkpoint_is_refused(self, api, remote):
         await a_job_due_now(api)
         [run] = await remote.claim()
 

@@ -107,7 +107,7 @@ class TestStart:
             ({f"n{number}": {} for number in range(1_001)}, "/nodes", "1000"),
         ],
     )
-    async def test_what_cannot_be_kept_is_refused_whole_with_the_place_that_is_wrong(self, api, nodes, pointer, words):
+    async def test_invalid_workflow_is_refused_whole_with_its_pointer(self, api, nodes, pointer, words):
         body = {"name": "wrong", "nodes": {name: {"target": A_TARGET, **node} for name, node in nodes.items()}}
         answer = await api.post("/v1/workflows", json=body)
 
@@ -127,7 +127,7 @@ class TestStart:
 
 
 class TestLook:
-    async def test_nodes_tell_where_they_stand_what_they_wait_for_and_their_runs(self, api, database):
+    async def test_workflow_nodes_show_states_dependencies_and_runs(self, api, database):
         made = await started(api)
         [run] = await work(database, Succeeded('{"rows": [1, 2]}'))
         found = await read(api, made)
@@ -140,7 +140,7 @@ class TestLook:
         assert nodes["extract"]["ended_at"] is not None
         assert (found["tags"], found["ended_at"], found["run_id"]) == (["money"], None, None)
 
-    async def test_a_node_in_a_workers_hands_is_running(self, api, database):
+    async def test_node_with_a_leased_run_is_running(self, api, database):
         made = await started(api)
         await take(database)
 
@@ -188,7 +188,7 @@ class TestLook:
         stranger = await front.stranger()
         assert (await stranger.get(path)).json()["items"] == []
 
-    async def test_what_is_not_there_is_not_found(self, api):
+    async def test_resource_that_does_not_exist_is_not_found(self, api):
         made = await started(api)
         paths = [f"/v1/workflows/{UNKNOWN}", "/v1/workflows/none", f"/v1/workflows/{made['workflow_id']}/nodes/none"]
 
@@ -287,7 +287,7 @@ class TestVerbs:
 
         assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
 
-    async def test_a_node_that_failed_is_replayed_with_what_depends_on(self, api, database):
+    async def test_failed_node_is_replayed_with_its_dependents(self, api, database):
         made = await started(api)
         path = f"/v1/workflows/{made['workflow_id']}"
         await work(database, Succeeded('{"rows": []}'))
@@ -307,7 +307,7 @@ class TestVerbs:
             "tidy": "waiting",
         }
 
-    async def test_a_dry_run_says_what_a_replay_would_do_and_does_nothing(self, api, database):
+    async def test_replay_dry_run_shows_its_effects_and_changes_nothing(self, api, database):
         made = await started(api)
         path = f"/v1/workflows/{made['workflow_id']}"
         await work(database, Succeeded('{"rows": []}'))
@@ -348,7 +348,7 @@ class TestVerbs:
             "workflow.resumed",
         ]
 
-    async def test_of_two_who_cancel_at_once_one_is_recorded(self, api, front, database):
+    async def test_concurrent_workflow_cancels_write_one_audit_entry(self, api, front, database):
         made = await started(api)
         await take(database)  # so that it goes on until that run has stopped
         other, path = await front.caller(), f"/v1/workflows/{made['workflow_id']}/cancel"
@@ -430,7 +430,7 @@ class TestAsTarget:
         assert found["target"]["name"] == "nightly"
         assert found["target"]["nodes"] == ETL["nodes"]
 
-    async def test_what_is_read_can_be_put_back_and_one_node_changed(self, api):
+    async def test_workflow_target_patch_changes_one_node(self, api):
         job = await api.a_job(name="nightly", target=self.TARGET)
         patch = {"target": {"nodes": {"load": {"priority": 1}}}}
         changed = await api.patch(f"/v1/jobs/{job['job_id']}", patch, headers={"If-Match": '"1"'})
@@ -467,13 +467,13 @@ class TestAsTarget:
             ({"nodes": {"a": {"target": A_TARGET, "queue": "two\nlines"}}}, "invalid_workflow", "/target/nodes/a"),
         ],
     )
-    async def test_what_cannot_be_kept_is_refused_with_its_place(self, api, fields, code, pointer):
+    async def test_invalid_workflow_target_is_refused_with_its_pointer(self, api, fields, code, pointer):
         answer = await api.post("/v1/jobs", json={"target": {"type": "workflow", **fields}})
 
         assert (answer.status_code, answer.json()["code"]) == (422, code)
         assert answer.json()["errors"][0]["pointer"] == pointer
 
-    async def test_what_is_not_allowed_here_is_not_allowed_in_a_node(self, api):
+    async def test_node_with_a_forbidden_target_is_refused(self, api):
         nodes = {"a": {"target": {"type": "command", "argv": ["/bin/rm"]}}}
         answer = await api.post("/v1/jobs", json={"target": {"type": "workflow", "nodes": nodes}})
 

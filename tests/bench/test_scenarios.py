@@ -97,7 +97,7 @@ def scratch_url(postgres):
 
 
 @pytest.mark.parametrize("scenario", SMALL)
-def test_a_scenario_writes_one_json_object_that_keeps_the_contract(scenario, scratch_url):
+def test_scenario_writes_a_single_json_object_that_meets_the_contract(scenario, scratch_url):
     where = [] if scenario == "wheel" else ["--database-url", scratch_url]
 
     result = result_of(scenario, *SMALL[scenario], *where)

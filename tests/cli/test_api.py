@@ -34,7 +34,7 @@ class Listener:
         return not self._reading.is_alive()
 
 
-def test_it_serves_the_api_tells_of_runs_soon_and_stops_with_streams_open(up, project):
+def test_api_process_streams_run_events_and_stops_with_streams_open(up, project):
     key = (project / ".duly" / "api-key").read_text().strip()
     with running("api", "--port", "0", cwd=project) as process:
         address = process.wait_for_line("api at").split()[2].rstrip(",")

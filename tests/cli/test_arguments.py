@@ -79,7 +79,7 @@ def test_half_a_character_is_named_as_the_api_names_it():
 
 
 @pytest.mark.parametrize("pairs", [["x"], ["=1"], ["x=1", "x=2"]])
-def test_what_is_no_pair_is_wrong_usage(pairs):
+def test_argument_that_is_not_a_unique_pair_is_a_usage_error(pairs):
     with pytest.raises(click.UsageError):
         read_payload(pairs, None)
 
@@ -141,7 +141,7 @@ def test_json_that_is_no_object_is_refused(text):
         ({"words": ("",)}, "handler ''"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words_before_the_database_is_requested(typed, words):
+def test_submit_refuses_invalid_arguments_before_any_database_access(typed, words):
     with pytest.raises(Refused, match=words):
         read({"words": ("greet",), "json_text": None} | typed, None)
 
@@ -171,7 +171,7 @@ def test_a_moment_may_have_any_offset():
         read_moment("9 o'clock", "at")
 
 
-def test_what_was_typed_is_written_even_if_it_is_the_default_because_silence_leaves_it_to_the_handler():
+def test_option_equal_to_the_default_is_stored_when_given_explicitly():
     silent = read({"words": ("greet",), "json_text": None}, None)
     typed = read({"words": ("greet",), "json_text": None, "max_attempts": 5}, None)
     other = read({"words": ("greet",), "json_text": None, "max_attempts": 2, "timeout": "PT1M"}, None)

@@ -91,7 +91,7 @@ def test_changes_drift_and_orphans_are_reported_apart(run, write):
     assert [job["name"] for job in json.loads(run("jobs", "--state", "active", "--json").stdout)] == ["nightly"]
 
 
-def test_what_is_not_the_files_is_refused_until_it_is_adopted(run, write):
+def test_job_created_by_hand_is_refused_until_it_is_adopted(run, write):
     run("submit", "sweep", "--every", "PT1H", "--name", "hourly", "--queue", "mail")
     write(FILE)
 
@@ -121,7 +121,7 @@ def test_all_errors_are_said_with_their_line(run, write, database_url):
     assert jobs_in(database_url) == []
 
 
-def test_what_is_exported_makes_an_empty_plan(run, write, tmp_path):
+def test_exported_file_produces_an_empty_plan(run, write, tmp_path):
     write(FILE)
     run("apply", "--yes")
 
@@ -135,7 +135,7 @@ def test_what_is_exported_makes_an_empty_plan(run, write, tmp_path):
     assert "cron: 30 2 * * 1-5" in exported.stdout
 
 
-def test_exporting_says_what_it_needs(run, write):
+def test_export_requires_a_source_when_several_exist(run, write):
     assert (run("export").returncode, run("export", "--source", "x").returncode) == (4, 4)
     run("submit", "sweep", "--every", "PT1H", "--name", "hourly")
     run("submit", "sweep", "--every", "PT1H")
@@ -242,7 +242,7 @@ jobs:
 """
 
 
-def test_a_schedule_whose_target_is_a_workflow_is_planned_applied_changed_and_exported(run, write):
+def test_schedule_with_workflow_target_is_planned_applied_changed_and_exported(run, write):
     write(FLOW)
     assert "+ nightly   At 02:00: workflow nightly on queue default" in run("plan").stdout
     assert run("apply", "--yes").returncode == 0

@@ -9,7 +9,7 @@ import pytest
 ACCOUNT = f"local:{pwd.getpwuid(os.geteuid()).pw_name}"
 
 
-def test_what_is_done_on_the_database_is_recorded_in_the_name_of_the_account(local):
+def test_audit_records_local_commands_under_the_local_account(local):
     job = local("submit", "greet", "--name", "hourly", "--every", "PT1H", "-q").stdout.strip()
     local("jobs", "pause", "hourly", "--reason", "holidays")
     local("jobs", "resume", "hourly")

@@ -79,14 +79,14 @@ def test_the_jobs_that_use_it_are_armed_anew(duly, write):
         ({"name": "x", "windows": [{"start": "2026-11-02T00:00:00Z", "end": "2026-11-01T00:00:00Z"}]}, 1, "swap them"),
     ],
 )
-def test_what_is_no_calendar_is_refused_with_a_remedy(duly, write, calendar, code, words):
+def test_invalid_calendar_is_refused_with_a_remedy(duly, write, calendar, code, words):
     said = duly("calendars", "put", write(calendar))
 
     assert (said.returncode, said.stdout) == (code, ""), said
     assert words in said.stderr
 
 
-def test_what_is_not_there_is_not_found(duly):
+def test_resource_that_does_not_exist_is_not_found(duly):
     assert duly("calendars", "put", "nowhere.json").returncode == 2
     assert duly("calendars", "show", "x").returncode == 4
     assert duly("calendars", "delete", "x").returncode == 4

@@ -27,7 +27,7 @@ def test_over_http(remote):
     check(remote.duly)
 
 
-def test_what_tells_nobody_is_refused(duly):
+def test_callback_with_an_invalid_receiver_is_refused(duly):
     refused = duly("submit", "greet", "--on-end", "http://user@hooks.example/")
 
     assert refused.returncode != 0

@@ -41,7 +41,7 @@ def test_a_command_next_to_a_duly_up_acts_under_its_account_and_needs_no_key(up)
     assert (actor["kind"], actor["name"]) == ("local", ME)
 
 
-async def test_nobody_is_local_over_the_network(up):
+async def test_network_request_cannot_claim_to_be_local(up):
     """A header cannot say that a request is local."""
     async with httpx2.AsyncClient() as client:
         for header in ({}, {"duly.local": ME}, {"Authorization": f"Bearer {ME}"}):
@@ -65,7 +65,7 @@ def test_a_socket_that_others_can_open_is_refused(tmp_path):
     assert local_socket.answering(tmp_path) is None
 
 
-def test_what_is_no_socket_or_answers_nobody_is_passed_over(tmp_path):
+def test_unusable_local_socket_is_ignored(tmp_path):
     path = tmp_path / local_socket.FILE
     path.write_text("not a socket")
     assert local_socket.answering(tmp_path) is None
@@ -98,7 +98,7 @@ def test_a_killed_duly_up_leaves_nothing_that_misleads_a_command(tmp_path):
     assert not (tmp_path / ".duly" / local_socket.FILE).exists()
 
 
-async def test_a_response_is_read_as_it_is_written_and_ends_when_nobody_reads_on():
+async def test_in_process_response_streams_and_ends_when_the_reader_stops():
     ended = asyncio.Event()
 
     async def app(scope, receive, send):
@@ -122,7 +122,7 @@ async def test_a_response_is_read_as_it_is_written_and_ends_when_nobody_reads_on
     await asyncio.wait_for(ended.wait(), 5)
 
 
-async def test_what_the_application_raises_reaches_whoever_requested():
+async def test_application_error_reaches_the_in_process_caller():
     async def app(scope, receive, send):
         raise RuntimeError("broken")
 
@@ -150,7 +150,7 @@ def test_programs_that_only_workers_allow_are_taken_on_a_database_and_next_to_a_
     assert "is not allowed" in refused.stderr
 
 
-def test_a_socket_whose_process_takes_nothing_in_does_not_hold_a_command_up(tmp_path):
+def test_socket_with_a_full_accept_queue_does_not_block_a_command(tmp_path):
     listener = local_socket.listen_locally(tmp_path)
     assert listener is not None
     waiting = []

@@ -28,7 +28,7 @@ def test_run_and_wait_shows_the_log_and_the_result(up):
     assert "succeeded in" in said.stderr
 
 
-def test_a_program_gets_one_json_object_of_what_it_submits(up):
+def test_submit_with_json_output_prints_a_single_object(up):
     later = json.loads(up.duly("submit", "greet", "name=Ada", "--delay", "PT1H", "--output", "json").stdout)
     again = json.loads(up.duly("submit", "greet", "--every", "PT1H", "--name", "said", "--output", "json").stdout)
     waited = up.duly("run", "greet", "name=Ada", "--wait", "--output", "json")
@@ -142,7 +142,7 @@ def test_the_same_key_submits_once(up):
         (["greet", "--tag", " "], "tag ' ' is not a name: it is blank"),
     ],
 )
-def test_what_the_app_would_refuse_is_refused_at_submit(up, arguments, words):
+def test_submit_refuses_requests_that_the_app_would_refuse(up, arguments, words):
     said = up.duly("submit", *arguments)
 
     assert (said.returncode, said.stdout) == (1, "")
@@ -160,7 +160,7 @@ def test_without_the_app_an_unknown_handler_is_accepted_and_said_to_wait(up):
     assert "cancelled" in up.duly("runs", "cancel", id_in(said.stdout)).stdout
 
 
-def test_a_queue_that_nobody_serves_is_named_with_the_command_that_would(up):
+def test_queue_without_workers_is_named_with_the_command_to_start_a_worker(up):
     said = up.duly("submit", "greet", "--queue", "night")
 
     assert said.returncode == 0
@@ -196,7 +196,7 @@ def test_lists_are_tables_for_people_and_json_for_programs(up):
 @pytest.mark.parametrize(
     "command", [["runs", "show"], ["runs", "cancel"], ["jobs", "show"], ["jobs", "cancel"], ["dead", "show"], ["logs"]]
 )
-def test_what_is_not_there_is_not_found(up, command):
+def test_resource_that_does_not_exist_is_not_found(up, command):
     said = up.duly(*command, "00000000-0000-8000-8000-000000000000")
 
     assert said.returncode == 4, said

@@ -23,7 +23,7 @@ def test_a_key_is_limited_shown_and_lifted(where, request):
     assert f"no concurrency key '{key}'" in gone.stderr
 
 
-def test_a_job_is_submitted_with_what_holds_it_back(local):
+def test_job_is_submitted_with_concurrency_and_rate_limits(local):
     made = local("submit", "greet", "--fifo", "orders", "--rate", "mail=10/PT1M", "--burst", "3", "-q")
     assert made.returncode == 0, made.stderr
 

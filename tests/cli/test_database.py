@@ -19,7 +19,7 @@ def empty_url(postgres):
     postgres.drop_database(name)
 
 
-def test_a_program_reads_what_a_migration_applied(tmp_path, empty_url):
+def test_migrate_with_json_lists_the_applied_migrations(tmp_path, empty_url):
     def migrates():
         return json.loads(duly("migrate", "--json", cwd=tmp_path, DULY_DATABASE_URL=empty_url).stdout)
 
@@ -43,7 +43,7 @@ def test_nothing_runs_here(tmp_path, command):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nobody_answers(tmp_path):
+def test_unreachable_database_is_reported_with_a_remedy(tmp_path):
     url = "postgresql://me@127.0.0.1:1/db"
 
     for command in (["jobs"], ["up", "--port", "0"]):
@@ -52,7 +52,7 @@ def test_nobody_answers(tmp_path):
         assert "duly up" not in said.stderr
 
 
-def test_what_is_no_address(tmp_path):
+def test_invalid_database_address_is_a_settings_error(tmp_path):
     said = duly("jobs", cwd=tmp_path, DULY_DATABASE_URL="nonsense://")
 
     assert said.returncode == 2, "wrong settings, and no database that is down"

@@ -22,7 +22,7 @@ def local(database_url, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])
-def test_one_is_made_limited_its_secret_shown_and_rotated(where, request):
+def test_destination_is_created_limited_and_its_secret_is_shown_and_rotated(where, request):
     duly = request.getfixturevalue(where)
     url = f"https://{where}.example/in"
     made = json.loads(duly("destinations", "make", url, "--json").stdout)
@@ -52,7 +52,7 @@ def test_one_is_made_limited_its_secret_shown_and_rotated(where, request):
     assert json.loads(duly("destinations", "show", url, "--json").stdout)["last_failures"] == []
 
 
-def test_what_cannot_be_is_refused_with_the_remedy(local):
+def test_invalid_request_is_refused_with_the_remedy(local):
     assert "no destination https://hooks.example; `duly destinations` lists them" in (
         local("destinations", "show", ORIGIN).stderr
     )
@@ -71,7 +71,7 @@ def test_without_a_keyring_there_is_a_way_to_one(database_url, tmp_path):
     assert "nothing" not in inside("destinations", "--database-url", database_url, cwd=tmp_path).stderr
 
 
-def test_what_failed_there_last_is_shown_with_it(local, database_url):
+def test_destination_shows_its_recent_failures(local, database_url):
     local("destinations", "make", ORIGIN)
     with psycopg.connect(database_url, autocommit=True) as connection:
         [(run_id,)] = connection.execute(

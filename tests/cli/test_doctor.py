@@ -24,7 +24,7 @@ def local(database_url, tmp_path):
     return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
 
 
-def test_the_doctor_says_what_is_wrong_and_ends_with_one(local):
+def test_doctor_reports_findings_and_exits_with_code_1(local):
     told = local("doctor")
     found = {one["code"]: one for one in json.loads(local("doctor", "--json").stdout)}
 
@@ -45,7 +45,7 @@ def test_the_doctor_says_how_far_the_limits_of_commands_hold_here(database_url, 
     )
 
 
-def test_the_doctor_says_over_http_what_the_server_finds(remote):
+def test_doctor_reports_the_findings_of_the_server_over_http(remote):
     told = remote("doctor", "--json")
     found = [Finding(**one) for one in json.loads(told.stdout)]
 
@@ -54,7 +54,7 @@ def test_the_doctor_says_over_http_what_the_server_finds(remote):
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])
-def test_files_say_what_was_changed_by_hand(where, request, tmp_path):
+def test_files_show_jobs_that_were_changed_by_hand(where, request, tmp_path):
     duly = request.getfixturevalue(where)
     (tmp_path / f"{where}.yaml").write_text(FILE.replace("shop", where).replace("report:", f"{where}-report:"))
     applied = duly("apply", "-f", str(tmp_path / f"{where}.yaml"), "--yes", "--adopt")

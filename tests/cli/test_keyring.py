@@ -50,7 +50,7 @@ def test_the_one_that_was_named_goes_first(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "", "nonsense", "\xff"])
-def test_one_that_cannot_be_read_is_named_with_what_to_do(tmp_path, content):
+def test_unreadable_keyring_is_named_with_a_remedy(tmp_path, content):
     if content is not None:
         (tmp_path / "mine").write_bytes(content.encode("latin-1"))
 

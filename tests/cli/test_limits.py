@@ -45,7 +45,7 @@ def test_a_tenant_is_named_by_its_name_or_its_number(local):
     assert "no tenant 'nobody'" in local("pause", "--tenant", "nobody").stderr
 
 
-def test_a_limit_of_what_is_not_named_or_not_there_is_refused(up):
+def test_limit_with_a_missing_scope_invalid_value_or_unknown_tenant_is_refused(up):
     assert "--all" in up.duly("limits", "set", "3").stderr
     assert "0 is not in the range" in up.duly("limits", "set", "0", "--all").stderr
     assert "no tenant 999" in up.duly("limits", "set", "1", "--tenant", "999").stderr

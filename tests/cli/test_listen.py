@@ -56,7 +56,7 @@ def shown(process, number):
     return wait_for(lines)
 
 
-def test_what_came_is_shown_and_verified(tmp_path):
+def test_listen_shows_and_verifies_a_received_webhook(tmp_path):
     with listening(tmp_path, "--secret", show_secret(SECRET)) as (process, address):
         assert post(address) == 200
         wait_for(lambda: "verified" in process.text and '{"customer": 7}' in process.text)
@@ -65,7 +65,7 @@ def test_what_came_is_shown_and_verified(tmp_path):
         assert "geheim" not in process.text
 
 
-def test_what_is_forged_old_or_changed_is_shown_as_such(tmp_path):
+def test_listen_flags_forged_expired_and_altered_webhooks(tmp_path):
     (tmp_path / "secrets").write_text(f"{show_secret(OTHER)}\n{show_secret(SECRET)}\n")
     with listening(tmp_path, "--json", "--secret-file", "secrets") as (process, address):
         for more in ({}, {"secret": OTHER}, {"secret": bytes(24)}, {"age": 301}, {"webhook-id": "run-2"}):
@@ -83,14 +83,14 @@ def test_it_fails_as_often_as_it_is_reported(tmp_path):
         assert [one["verified"] for one in shown(process, 6)] == [None] * 6
 
 
-def test_it_answers_what_it_is_reported_when_it_is_reported(tmp_path):
+def test_listen_responds_with_the_given_status_after_the_given_delay(tmp_path):
     with listening(tmp_path, "--status", "503", "--delay", "0.3") as (_, address):
         began = time.monotonic()
         assert post(address) == 503
         assert time.monotonic() - began >= 0.3
 
 
-def test_what_was_sent_cannot_command_the_terminal(tmp_path):
+def test_listen_escapes_terminal_control_sequences(tmp_path):
     with listening(tmp_path) as (process, address):
         post(address, b"\x1b[2J\x1b]0;owned\x07\xff")
         wait_for(lambda: "owned" in process.text)
@@ -107,7 +107,7 @@ def test_what_was_sent_cannot_command_the_terminal(tmp_path):
         (["--status", "42"], "42 is not in the range"),
     ],
 )
-def test_what_it_cannot_do_it_says(tmp_path, arguments, words):
+def test_listen_refuses_invalid_options_with_a_message(tmp_path, arguments, words):
     (tmp_path / "empty").write_text("\n")
     done = duly("listen", *arguments, cwd=tmp_path)
     assert done.returncode in (1, 2)

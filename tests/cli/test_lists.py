@@ -54,7 +54,7 @@ def test_a_filter_chooses_and_a_wrong_one_shows_where(duly):
     ]
 
 
-def test_an_empty_list_says_what_nothing_fits(duly):
+def test_empty_list_names_the_filter_that_matched_nothing(duly):
     assert duly("runs").stdout == "no runs; make one: duly submit HANDLER\n"
     assert (
         duly("runs", "--filter", "queue:mail", "--state", "dead").stdout == 'no runs fit queue:mail AND state:"dead"\n'
@@ -96,7 +96,7 @@ def test_dead_letters_are_counted_edited_replayed_and_discarded_by_filter(duly, 
     assert duly("dead").stdout == "no dead runs\n"
 
 
-def test_a_program_reads_what_became_of_dead_letters(duly, story):
+def test_dead_letter_commands_report_outcomes_as_json(duly, story):
     dead = [str(run_id) for run_id in story(three_dead)]
 
     def reads(*arguments):
@@ -149,7 +149,7 @@ def test_a_run_and_a_job_are_explained(duly, story):
     assert duly("explain", "00000000-0000-0000-0000-000000000001").returncode == 4
 
 
-def test_a_run_that_waits_is_shown_with_what_holds_it_back(duly, story):
+def test_waiting_run_is_shown_with_its_blocker(duly, story):
     async def begin(database):
         await a_worker(database, queues=["mail"], handlers=["other"])
         return await a_ready_run(database, queue="mail", handler="unknown"), await a_waiting_run(database, delay=90)

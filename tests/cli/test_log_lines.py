@@ -7,7 +7,7 @@ from duly.log import Log, set_up
 ERROR = "duplicate key value violates unique constraint\nDETAIL:  Key (name)=(a)\r\n  already exists.\nHINT: look"
 
 
-def test_what_postgresql_explains_in_several_lines_is_one(capsys):
+def test_postgresql_error_of_several_lines_is_logged_as_a_single_line(capsys):
     set_up("info")
     Log("scheduler").error("stage_failed", error=ERROR, tries=3)
     set_up("info", as_json=True)

@@ -66,7 +66,7 @@ def test_every_flag_that_the_settings_show_is_taken_by_a_command_that_heeds_it()
 WITHOUT_JSON = {"up", "scheduler", "api", "worker", "init", "schema", "new-key", "completion", "psql"}
 
 
-def test_what_answers_a_person_answers_a_program_too():
+def test_every_command_accepts_json_except_the_listed_exceptions():
     leaves = [(name, command) for name, command in _commands(cli) if not isinstance(command, click.Group)]
     flags = [(name, {flag for parameter in command.params for flag in parameter.opts}) for name, command in leaves]
 

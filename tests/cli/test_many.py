@@ -96,7 +96,7 @@ def test_a_dry_run_counts_and_changes_nothing(duly, reports):
     assert named(duly, "active") == {"a", "b", "c"}
 
 
-def test_those_that_fit_are_paused_resumed_and_cancelled(duly, reports):
+def test_matching_jobs_are_paused_resumed_and_cancelled(duly, reports):
     paused = duly("jobs", "pause", "--filter", "queue:mail", "--reason", "the server moves", "--yes")
     again = duly("jobs", "pause", "--all", "--json", "--yes")
 
@@ -117,7 +117,7 @@ def test_no_more_are_changed_than_the_limit_says(duly, reports):
     assert duly("jobs", "pause", "--all", "--limit", "2", "--yes").stdout == "1 job paused\n"
 
 
-def test_one_that_is_refused_is_reported_and_holds_up_no_other(duly, reports, story):
+def test_refused_job_is_reported_and_does_not_block_the_others(duly, reports, story):
     async def declare(database):
         await database.execute("update duly.jobs set owner = 'code' where name = 'b'")
         await a_worker(database, declares=["1/00/b"])
@@ -150,7 +150,7 @@ def test_runs_that_wait_are_cancelled_and_dead_ones_replayed(duly, story):
     assert duly("runs", "replay", "--all", "--rate", "1", "--yes").stdout == "1 run replayed\n"
 
 
-def test_a_program_reads_what_became_of_runs(duly, story):
+def test_run_commands_report_outcomes_as_json(duly, story):
     async def begin(database):
         dead = await a_dead_run(database, await a_worker(database))
         waiting = [await a_waiting_run(database, delay=60, queue="mail") for _ in range(3)]
@@ -171,7 +171,7 @@ def test_a_program_reads_what_became_of_runs(duly, story):
     assert reads("replay", "--all", "--yes")["changed"] == 0
 
 
-def test_what_was_cancelled_before_one_that_is_not_there_is_reported(duly, story):
+def test_bulk_cancel_reports_cancelled_runs_before_an_unknown_run(duly, story):
     run_id = str(story(lambda database: a_waiting_run(database, delay=60)))
 
     for as_json in ((), ("--json",)):
@@ -194,7 +194,7 @@ def test_what_was_cancelled_before_one_that_is_not_there_is_reported(duly, story
         ("runs", "replay", NOBODY, "--rate", "1"),
     ],
 )
-def test_what_is_not_said_clearly_is_refused_and_nothing_happens(duly, reports, arguments):
+def test_ambiguous_bulk_command_is_refused_and_changes_nothing(duly, reports, arguments):
     said = duly(*arguments)
 
     assert (said.returncode, said.stdout) == (2, "")

@@ -39,7 +39,7 @@ def moment(run):
     return datetime.fromisoformat(run["due_at"])
 
 
-def test_only_what_is_typed_changes(duly, shot):
+def test_edit_of_a_one_shot_changes_only_the_given_options(duly, shot):
     said = duly("jobs", "edit", shot, "name=y", "--queue", "idle", "--priority", "2", "--timeout", "PT9S")
 
     assert said.returncode == 0, said
@@ -51,7 +51,7 @@ def test_only_what_is_typed_changes(duly, shot):
     assert run["definition"]["timeout"] == "PT9S"
 
 
-def test_it_is_moved_to_a_moment_and_by_a_delay(duly, shot):
+def test_due_time_of_a_one_shot_moves_to_a_moment_or_by_a_delay(duly, shot):
     at = duly("jobs", "edit", shot, "--at", "2041-02-03T04:05:06.250Z", "--json")
     assert at.returncode == 0, at
     assert moment(json.loads(at.stdout)) == datetime(2041, 2, 3, 4, 5, 6, 250_000, UTC)
@@ -66,7 +66,7 @@ def test_it_is_moved_to_a_moment_and_by_a_delay(duly, shot):
     assert timedelta(hours=2) <= moment(shown(duly, shot)) - before < timedelta(hours=2, minutes=1)
 
 
-def test_one_that_is_due_and_waits_for_a_worker_is_changed(duly):
+def test_due_run_that_waits_for_a_worker_can_be_edited(duly):
     job_id = duly("submit", "greet", "name=x", "--queue", "unserved", "-q").stdout.strip()
     due_at = moment(shown(duly, job_id))
 
@@ -120,7 +120,7 @@ def test_an_edit_that_makes_no_sense_changes_nothing(duly, shot, arguments, code
     assert shown(duly, shot) == before
 
 
-def test_one_that_has_ended_or_never_was_is_refused(duly, shot):
+def test_edit_of_an_ended_or_unknown_job_is_refused(duly, shot):
     assert duly("runs", "cancel", shot).returncode == 0
 
     ended, unknown = (duly("jobs", "edit", job_id, "--priority", "1") for job_id in (shot, str(uuid4())))

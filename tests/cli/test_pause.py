@@ -24,7 +24,7 @@ def state_of(up, run_id):
 
 
 @pytest.mark.parametrize("flags", [["--all"], ["--queue", "mail"]], ids=" ".join)
-def test_what_is_paused_waits_until_it_is_resumed(going_on, flags):
+def test_paused_queue_starts_nothing_until_it_is_resumed(going_on, flags):
     up = going_on
     said = up.duly("pause", *flags, "--reason", "the provider is down")
     assert said.returncode == 0, said
@@ -55,7 +55,7 @@ def test_a_queue_is_paused_and_resumed_by_its_name(going_on):
     assert up.duly("queues", "resume", "mail").stdout.startswith("queue mail: was not paused")
 
 
-def test_other_pauses_are_named_with_what_ends_them(going_on):
+def test_resume_names_remaining_pauses_with_their_resume_commands(going_on):
     up = going_on
     up.duly("pause", "--queue", "mail", "--tenant", TENANT, "--reason", "it floods")
     up.duly("pause", "--queue", "mail")
@@ -77,7 +77,7 @@ def test_a_program_gets_the_answer_as_json(going_on):
     assert json.loads(going_on.duly("resume", "--tenant", TENANT, "--json").stdout)["answer"] == "resumed"
 
 
-def test_readiness_says_what_is_paused_and_stays(going_on):
+def test_readiness_lists_pauses_and_stays_ready(going_on):
     going_on.duly("pause", "--queue", "mail")
 
     with urllib.request.urlopen(going_on.asking("/readyz?verbose")) as answer:
@@ -97,7 +97,7 @@ def test_readiness_says_what_is_paused_and_stays(going_on):
     ],
 )
 @pytest.mark.parametrize("verb", ["pause", "resume"])
-def test_what_cannot_be_meant_is_refused(up, verb, flags, words):
+def test_scope_is_refused_if_missing_ambiguous_or_invalid(up, verb, flags, words):
     said = up.duly(verb, *flags)
 
     assert said.returncode != 0

@@ -21,7 +21,7 @@ def settings(folder, **given: str):
 
 
 @needs_bubblewrap
-def test_a_worker_offers_what_is_named_and_nothing_else(tmp_path):
+def test_worker_offers_only_the_allowed_commands(tmp_path):
     allowed = settings(tmp_path, commands=f"{SHELL},/usr/bin/env", command_cgroup="optional")
 
     handlers, parts = programs.of(allowed, "worker")
@@ -32,7 +32,7 @@ def test_a_worker_offers_what_is_named_and_nothing_else(tmp_path):
 
 
 @needs_bubblewrap
-def test_up_starts_nothing_when_what_is_allowed_cannot_work(tmp_path):
+def test_up_starts_nothing_when_an_allowed_command_cannot_run(tmp_path):
     said = inside("up", cwd=tmp_path, DULY_COMMANDS="/usr/bin/no-such-program")
 
     assert said.returncode == 1
@@ -50,7 +50,7 @@ def test_an_engine_that_is_not_there_is_refused(tmp_path):
         programs.of(settings(tmp_path, containers="image:1", container_command="no-such-engine"), "worker")
 
 
-def test_what_is_allowed_is_reported_and_doing_without_a_sandbox_is_reported_loudly(tmp_path):
+def test_startup_reports_allowed_commands_and_warns_about_a_missing_sandbox(tmp_path):
     [plain, limits] = programs.words(settings(tmp_path, commands=SHELL))
     [bare, _] = programs.words(settings(tmp_path, commands=SHELL, command_sandbox="none"))
     [connected, _] = programs.words(settings(tmp_path, commands=SHELL, command_network="true"))
@@ -62,7 +62,7 @@ def test_what_is_allowed_is_reported_and_doing_without_a_sandbox_is_reported_lou
     assert list(programs.words(settings(tmp_path))) == []
 
 
-def test_how_far_the_limits_of_commands_hold_is_reported_in_a_line():
+def test_startup_reports_the_extent_of_command_limits():
     nothing = programs.limits_in_words(cgroup.Ground(missing="there is none; mount it"))
     some = programs.limits_in_words(cgroup.Ground(Path("/sys"), missing="it has no controller memory"))
     everything = programs.limits_in_words(cgroup.Ground(Path("/sys"), frozenset({"memory", "pids"})))

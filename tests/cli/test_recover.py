@@ -49,7 +49,7 @@ async def three_hours_down(database, clock):
         await clock.advance((2 - number) * 3 * HOUR)
 
 
-def test_what_was_missed_is_shown_approved_and_dismissed(duly, story):
+def test_recovery_is_shown_approved_and_dismissed(duly, story):
     assert "no recovery waits for approval" in duly("recover").stdout
     story(three_hours_down)
 
@@ -111,7 +111,7 @@ async def three_hours_down_without_schedules(database, clock):
         await clock.advance((2 - number) * 3 * HOUR)
 
 
-def test_where_nothing_was_missed_nobody_is_requested_to_decide(duly, story):
+def test_recovery_without_missed_occurrences_needs_no_approval(duly, story):
     story(three_hours_down_without_schedules)
 
     shown = duly("recover").stdout

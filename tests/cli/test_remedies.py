@@ -49,5 +49,5 @@ def test_a_route_becomes_the_command_that_does_the_same(advice, said):
     assert in_commands(advice) == said
 
 
-def test_what_a_duly_over_http_refuses_is_reported_so():
+def test_http_refusal_is_explained_with_commands():
     assert explain(NotFound("no run 7; GET /v1/runs lists them")) == ("no run 7; `duly runs` lists them", NOT_FOUND)

@@ -160,7 +160,7 @@ class TestJobs:
         for told in ("says", "description", "next_fires"):
             assert there[told] == here[told]
 
-    def test_what_is_typed_changes_and_nothing_else(self, remote, up):
+    def test_edit_over_http_changes_only_the_given_options(self, remote, up):
         name, other = a_name(), a_name()
         remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--tz", "Europe/Paris", "--name", name,
                     "--timeout", "PT30S", "--tag", "a", "--jitter", "PT1M")  # fmt: skip
@@ -202,7 +202,7 @@ class TestJobs:
         assert (job.queue, job.schedule, job.retry) == ("mail", None, None)
         assert job.on_event == EventMatch(type="paid", source="shop")
 
-    def test_an_edit_that_was_in_conflict_is_made_again_in_what_stands_then(self, remote):
+    def test_edit_is_retried_on_conflict_with_the_current_definition(self, remote):
         name, seen = a_name(), []
         remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
 
@@ -222,7 +222,7 @@ class TestJobs:
         job = remote.reads("jobs", "show", name)
         assert (job["queue"], job["priority"]) == ("mail", 3)
 
-    def test_occurrences_of_the_past_are_counted_made_again_listed_and_taken_back(self, remote):
+    def test_backfill_is_counted_created_listed_and_cancelled_over_http(self, remote):
         name = a_name()
         remote.says("submit", "greet", "name=x", "--cron", "0 8 * * *", "--name", name, "--queue", a_name())
         stretch = ("--from", "2026-01-01T00:00Z", "--to", "2026-01-11T00:00Z")
@@ -274,7 +274,7 @@ class TestLook:
             == remote.says("explain", run_id).splitlines()[1].strip()
         )
 
-    def test_what_happens_is_heard(self, remote):
+    def test_client_receives_events_of_finished_runs(self, remote):
         with Client(remote.address, remote.key) as client, ThreadPoolExecutor(1) as pool:
             hearing = pool.submit(next, client.events(types=["duly.run.succeeded.v1"]))
             wait_for(lambda: remote.says("submit", "greet", "name=x", "-q") and hearing.done(), 20)
@@ -328,7 +328,7 @@ class TestFiles:
         done = remote.reads("apply", "--prune", "--yes")
         assert [(one["name"], one["kind"]) for one in done["done"]] == [(name, "remove")]
 
-    def test_what_the_server_refuses_has_its_place_in_the_file(self, remote):
+    def test_server_refusal_names_its_line_in_the_file(self, remote):
         file = remote.folder / "duly.yaml"
         file.write_text(
             "source: holidays\njobs:\n  x:\n    target: greet\n    schedule:\n      every: PT1H\n"
@@ -341,7 +341,7 @@ class TestFiles:
         assert "duly.yaml:8:" in done.stderr
         assert "nowhere" in done.stderr
 
-    def test_a_job_made_by_hand_is_not_taken_unless_requested_to(self, remote):
+    def test_job_created_by_hand_is_adopted_only_on_request(self, remote):
         name = a_name()
         remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
         job = {"target": "greet", "schedule": {"cron": "0 9 * * MON"}, "payload": {"name": "x"}}
@@ -355,7 +355,7 @@ class TestFiles:
 
 
 class TestPeople:
-    def test_a_key_is_made_used_listed_and_revoked(self, remote):
+    def test_key_is_created_used_listed_and_revoked_over_http(self, remote):
         name = a_name()
         made = remote.duly("keys", "create", "--scope", "jobs:read", "--name", name, "--expires", "P1D")
         text = made.stdout.strip()
@@ -370,7 +370,7 @@ class TestPeople:
         assert [key["state"] for key in remote.reads("keys") if key["name"] == name] == ["revoked"]
         assert remote.duly("keys", "revoke", "nothing").returncode == 4
 
-    def test_a_tenant_is_made_limited_suspended_and_has_keys_of_its_own(self, remote):
+    def test_tenant_is_created_limited_suspended_and_has_its_own_keys(self, remote):
         name = a_name()
         assert f"tenant {name} created" in remote.says("tenants", "create", name, "--ready-max", "10")
         assert "ready_max 10, submit_rate 2.5" in remote.says("tenants", "limits", name, "--submit-rate", "2.5")
@@ -395,7 +395,7 @@ class TestPeople:
 
 
 class TestRefusals:
-    def test_what_needs_the_database_says_so_in_one_sentence(self, remote):
+    def test_command_that_needs_the_database_is_refused_over_http(self, remote):
         done = remote.duly("verify")
 
         assert done.returncode == 2
@@ -405,7 +405,7 @@ class TestRefusals:
         assert remote.duly("verify", "--data", str(up.folder / ".duly")).returncode == 0
         assert remote.duly("jobs", "--data", str(up.folder / ".duly"), DULY_URL="http://127.0.0.1:9").returncode == 0
 
-    def test_what_is_not_there_is_exit_code_4(self, remote):
+    def test_unknown_resource_exits_with_code_4(self, remote):
         missing = str(uuid4())
 
         for arguments in (("runs", "show", missing), ("jobs", "show", "nothing"), ("logs", missing)):
@@ -426,7 +426,7 @@ class TestRefusals:
         assert done.returncode == 2
         assert "is not the URL of a Duly" in done.stderr
 
-    def test_nobody_there_is_exit_code_3(self, remote, unused_tcp_port, monkeypatch):
+    def test_unreachable_server_exits_with_code_3(self, remote, unused_tcp_port, monkeypatch):
         monkeypatch.setattr(connecting, "_DEADLINE_SECONDS", 0.5)
 
         done = remote.duly("runs", DULY_URL=f"http://127.0.0.1:{unused_tcp_port}")

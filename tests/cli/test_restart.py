@@ -36,7 +36,7 @@ async def store(server):
         yield database
 
 
-async def test_whoever_depends_on_a_run_outlasts_a_restart(server, store, tmp_path):
+async def test_commands_that_follow_a_run_survive_a_database_restart(server, store, tmp_path):
     run_id = await a_ready_run(store)
     where = ("--database-url", server.url)
     with (

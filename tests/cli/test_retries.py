@@ -22,7 +22,7 @@ def options(**typed):
     return read(dict(words=("greet",), json_text=None, **typed), None).options.policy
 
 
-def test_what_is_typed_becomes_a_policy():
+def test_retry_options_become_a_policy():
     told = options(
         max_attempts=7,
         retry_delays=("PT1S", "60"),
@@ -77,7 +77,7 @@ def four_dead(database_url):
     asyncio.run(bury())
 
 
-def test_an_edit_changes_only_what_is_typed(duly):
+def test_edit_changes_only_the_given_options(duly):
     policy = ("--retry-policy", "linear", "--retry-base", "PT5S")
     made = duly("submit", HANDLER, "--every", "60", "--name", "minutely", *policy)
     assert made.returncode == 0, made.stderr

@@ -58,7 +58,7 @@ def test_a_stretch_of_skips_is_one_line_with_its_reason_its_ends_and_how_many(du
     assert "it is skipped: skipped_misfire: 6 occurrences" in duly("logs", row["run_id"]).stderr
 
 
-def test_a_run_tells_how_many_it_stands_for_while_it_waits_and_when_it_is_over(duly, story):
+def test_run_shows_its_missed_occurrences_while_it_waits_and_after_it_ends(duly, story):
     duly("submit", HANDLER, "--cron", "0 * * * *", "--name", "hourly")
     story(six_hours_of_outage)
     [run] = runs(duly, "--state", "ready", "--job", "hourly")
@@ -77,7 +77,7 @@ def test_a_run_tells_how_many_it_stands_for_while_it_waits_and_when_it_is_over(d
     assert "7 missed" in duly("runs", "--state", "succeeded").stdout
 
 
-def test_a_failure_keeps_its_traceback_next_to_what_was_missed(duly, story):
+def test_failed_run_shows_its_traceback_and_its_missed_count(duly, story):
     duly("submit", HANDLER, "--every", "PT1H", "--max-attempts", "1", "--name", "hourly")
     story(six_hours_of_outage)
 
@@ -114,7 +114,7 @@ def test_a_job_that_is_not_there_is_not_found(duly):
     assert duly("runs", "--job", "nobody").returncode == 4
 
 
-def test_a_long_run_shows_how_far_it_has_come_what_it_saved_and_its_subtasks(duly, story):
+def test_long_run_shows_its_progress_checkpoint_and_subtasks(duly, story):
     parent, child = (UUID(int=0),) * 2
 
     async def half_way(database, clock):
@@ -142,7 +142,7 @@ def test_a_long_run_shows_how_far_it_has_come_what_it_saved_and_its_subtasks(dul
 @pytest.mark.parametrize(
     "value", ["[" * 3000 + "]" * 3000, "[" * 950 + "]" * 950, "9" * 5000], ids=["deep", "less", "long"]
 )
-def test_what_nobody_can_read_is_shown_all_the_same(duly, story, value):
+def test_run_with_undecodable_json_is_still_shown(duly, story, value):
     text = f'{{"a": {value}}}'
     made: list[UUID] = []
 
@@ -162,7 +162,7 @@ def test_what_nobody_can_read_is_shown_all_the_same(duly, story, value):
     assert value in duly("runs", "show", str(made[0]), "--json").stdout
 
 
-def test_an_ended_run_shows_what_it_was_and_is_run_again(duly, story):
+def test_ended_run_shows_its_definition_and_can_be_run_again(duly, story):
     typed = ("--priority", "2", "--max-attempts", "3", "--timeout", "PT9S")
     first = duly("submit", HANDLER, "customer=7", *typed, "-q").stdout.strip()
     duly("runs", "cancel", first)

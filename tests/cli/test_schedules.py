@@ -55,14 +55,14 @@ def test_cron_is_answered_with_a_sentence_and_its_fires_in_its_zone_and_in_utc(d
     ]
 
 
-def test_what_may_not_be_meant_is_recorded(duly):
+def test_submit_warns_of_a_local_time_that_a_clock_change_skips(duly):
     said = duly("submit", "report", "--cron", "30 2 * * *", "--tz", "Europe/Paris")
 
     assert "note  02:30 on 2027-03-28 does not exist, and it fires at 03:00 instead" in said.stdout
 
 
 @pytest.mark.parametrize("flag", ["--when", "--text"])
-def test_english_says_what_it_became(duly, flag):
+def test_english_schedule_shows_the_cron_expression_it_is_saved_as(duly, flag):
     lines = duly("submit", "report", flag, "every weekday at 9:30am").stdout.splitlines()
 
     assert lines[1:3] == ["At 09:30, Monday to Friday: report on queue default", "saved as cron 30 9 * * 1-5"]
@@ -178,7 +178,7 @@ CRON = ("--cron", "0 2 * * *")
         (["--when", "2020-01-01 at noon"], 1, "in the past"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_nothing_is_stored(duly, arguments, code, words):
+def test_invalid_schedule_is_refused_and_nothing_is_stored(duly, arguments, code, words):
     said = duly("submit", "report", *arguments)
 
     assert (said.returncode, said.stdout) == (code, ""), said
@@ -245,7 +245,7 @@ def test_the_zone_of_a_period_is_kept(duly):
     assert json.loads(duly("jobs", "show", "often", "--json").stdout)["schedule"]["trigger"]["tz"] == "Europe/Paris"
 
 
-def test_an_edit_changes_only_what_is_typed(duly, nightly):
+def test_edit_changes_only_the_given_options(duly, nightly):
     said = duly("jobs", "edit", "nightly", "--cron", "0 3 * * *", "--jitter", "PT5M", "--end", "2027-01-01T00:00:00Z")
     more = duly("jobs", "edit", nightly, "day=2", "hour=3", "--priority", "1", "--max-attempts", "2", "--end", "none")
 
@@ -304,7 +304,7 @@ def test_an_edit_that_makes_no_sense_changes_nothing(duly, nightly, arguments, c
 WEEK = ("--from", "2026-10-26T00:00:00Z", "--to", "2026-11-02T00:00:00Z")
 
 
-def test_a_stretch_is_counted_made_again_and_stopped(duly, nightly):
+def test_backfill_is_counted_created_and_cancelled(duly, nightly):
     counted = duly("jobs", "backfill", "nightly", *WEEK, "--dry-run")
     assert counted.stdout.splitlines()[:2] == [
         "7 occurrences, from 2026-10-26 01:30:00Z; nothing was made",
@@ -385,7 +385,7 @@ def test_a_reason_that_is_too_long_is_refused(duly, nightly):
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "skip-next", "trigger", "cancel"])
 @pytest.mark.parametrize("job", ["nobody", "00000000-0000-8000-8000-000000000000"])
-def test_what_is_not_there_is_not_found(duly, verb, job):
+def test_resource_that_does_not_exist_is_not_found(duly, verb, job):
     said = duly("jobs", verb, job)
 
     assert (said.returncode, said.stdout) == (4, ""), said

@@ -47,7 +47,7 @@ def test_a_project_file_without_our_table_is_passed_by(tmp_path):
     assert load({}, {}, tmp_path / "a").port == 1
 
 
-def test_a_folder_means_what_it_meant_where_it_was_written(tmp_path):
+def test_relative_folder_resolves_against_the_source_that_sets_it(tmp_path):
     inner = tmp_path / "inner"
     inner.mkdir()
 
@@ -83,7 +83,7 @@ def test_an_unknown_variable_names_the_nearest_one(tmp_path):
         ("DULY_EGRESS_PORTS", "0", "a list of ports"),
     ],
 )
-def test_a_value_that_cannot_be_read_names_its_source_and_what_it_should_be(tmp_path, name, value, words):
+def test_invalid_setting_names_its_source_and_the_expected_form(tmp_path, name, value, words):
     with pytest.raises(SettingsError, match=words):
         load({}, {name: value}, tmp_path)
 
@@ -141,7 +141,7 @@ def test_a_password_is_never_shown(url, shown):
     assert redacted(url) == shown
 
 
-def test_what_is_read_without_arguments_is_this_process_own(tmp_path, monkeypatch):
+def test_settings_default_to_the_environment_and_folder_of_the_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DULY_PORT", "7")
 
@@ -157,7 +157,7 @@ def test_nothing_is_allowed_to_run_unless_it_is_named(tmp_path):
     assert not settings.command_network
 
 
-def test_what_may_run_is_read_from_a_file_and_from_variables(tmp_path):
+def test_allowed_programs_are_read_from_the_file_and_the_environment(tmp_path):
     write(
         tmp_path,
         'commands = ["/usr/bin/a", "/usr/bin/b=LANG TZ"]\ncommand_memory = "2GiB"\ncontainer_options = ["--user=1 2"]',
@@ -187,7 +187,7 @@ def test_what_may_run_is_read_from_a_file_and_from_variables(tmp_path):
         ("COMMAND_CGROUP", "none", "one of required, optional"),
     ],
 )
-def test_what_cannot_be_allowed_is_refused(tmp_path, name, value, words):
+def test_invalid_command_setting_is_refused(tmp_path, name, value, words):
     with pytest.raises(SettingsError, match=f"DULY_{name}: .*{words}"):
         load({}, {f"DULY_{name}": value}, tmp_path)
 
@@ -202,7 +202,7 @@ def test_the_file_of_the_settings_can_be_named(tmp_path):
     assert settings_file(write(tmp_path, "port = 1")) == tmp_path / "duly.toml"
 
 
-def test_what_may_be_called_is_read_from_the_settings(tmp_path):
+def test_egress_rules_are_read_from_the_settings(tmp_path):
     write(tmp_path, 'egress_ports = [443, 9000]\negress_allow = ["10.1.0.0/16", "10.2.0.1:9100"]')
 
     egress = egress_of(load({}, {}, tmp_path))
@@ -231,7 +231,7 @@ def test_in_development_webhooks_may_reach_this_machine(tmp_path, given, may):
     assert may_call_loopback(load(given, {}, tmp_path)) == may
 
 
-def test_what_is_no_address_of_a_database_is_refused_as_a_setting_and_not_repeated(tmp_path):
+def test_invalid_database_url_is_refused_without_showing_it(tmp_path):
     with pytest.raises(
         SettingsError, match="DULY_DATABASE_URL is not the address of a PostgreSQL; write it as"
     ) as refused:
@@ -250,7 +250,7 @@ def test_what_is_no_address_of_a_database_is_refused_as_a_setting_and_not_repeat
         ({}, {"database_url": "postgresql://elsewhere/duly"}, False, (80, 443, 8080, 8443)),
     ],
 )
-def test_a_worker_next_to_an_up_lets_out_what_that_does_unless_it_was_reported(
+def test_worker_beside_duly_up_inherits_its_egress_rules_unless_they_are_set(
     tmp_path, of_up, of_worker, loopback, ports
 ):
     (tmp_path / ".duly").mkdir()
@@ -270,7 +270,7 @@ def test_without_the_word_of_an_up_nothing_more_is_let_out(tmp_path, kept):
     assert as_up_does(load({}, {}, tmp_path)) == load({}, {}, tmp_path)
 
 
-def test_what_was_typed_is_handed_on_and_what_was_not_is_left_as_it_is(tmp_path, monkeypatch):
+def test_settings_given_as_flags_are_passed_on_and_others_stay_unchanged(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "environ", {"DULY_DATA": "elsewhere"})
 
     hand_on(load({"pooler": True}, cwd=tmp_path), "database_url", "data", "pooler")

@@ -40,7 +40,7 @@ def typed(*words, **more):
     return read(dict(words=words, json_text=more.pop("json_text", None), **more), None)
 
 
-def test_what_is_typed_becomes_a_target():
+def test_target_options_become_a_target():
     webhook = typed("order=7", webhook=URL, method="put", headers=("Authorization: Bearer x", "A:b"))
     command = typed("/usr/bin/rsync", "-a", command=True, environment=("LANG=C", "EMPTY="), json_text='{"a": 1}')
     container = typed("echo", "a=b", image="busybox", network=True)
@@ -53,7 +53,7 @@ def test_what_is_typed_becomes_a_target():
     assert container.options.policy.target == Container("busybox", ("echo", "a=b"), network=True)
 
 
-def test_what_a_program_may_have_and_how_its_end_is_taken_is_typed(duly):
+def test_program_limits_and_exit_codes_are_set_with_options(duly):
     more = {"memory_bytes": 10_000_000, "processes": 3, "ok_exits": (0, 1), "retry_exits": (4,)}
     command = typed("/bin/true", command=True, cpu_seconds=2.5, **more)
     container = typed("true", image="busybox", **more)
@@ -127,7 +127,7 @@ def test_a_webhook_is_submitted_shown_listed_edited_and_exported_without_its_sec
         assert "Bearer" not in answer.stdout + answer.stderr
 
 
-def test_a_command_and_a_container_take_what_depends_on_as_it_is(duly):
+def test_command_and_container_take_trailing_arguments_verbatim(duly):
     said = duly("submit", "--command", "--", "/usr/bin/rsync", "-a", "--delete", "/a", "/b")
     image = duly("submit", "--image", "busybox", "--env", "TOKEN=s3cret", "--", "echo", "hello")
     run_id = said.stdout.split()[1]

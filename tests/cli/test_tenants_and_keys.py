@@ -19,7 +19,7 @@ def duly(database_url, tmp_path):
 
 
 class TestTenants:
-    def test_a_tenant_is_made_listed_limited_suspended_and_resumed(self, duly):
+    def test_tenant_is_created_listed_limited_suspended_and_resumed(self, duly):
         made = duly("tenants", "create", "other", "--schedules-max", "10")
         assert made.stdout.startswith("tenant other created, number ")
 
@@ -46,7 +46,7 @@ class TestTenants:
         assert json.loads(duly("tenants", "resume", "other", "--json").stdout) == made
         assert (made["name"], made["state"], made["submit_rate"], made["ready_max"]) == ("other", "active", 3.0, None)
 
-    def test_what_cannot_be_is_refused_with_the_remedy(self, duly):
+    def test_invalid_request_is_refused_with_the_remedy(self, duly):
         assert "a tenant named 'default' exists; choose another" in duly("tenants", "create", "default").stderr
         assert "no tenant 'nobody'; `duly tenants` lists them" in duly("tenants", "suspend", "nobody").stderr
         assert duly("tenants", "suspend", "nobody").returncode == 4
@@ -130,7 +130,7 @@ class TestKeys:
         states = {row["key_id"]: row["state"] for row in json.loads(duly("keys", "--json").stdout)}
         assert states[made["key_id"]] == "suspended"
 
-    def test_what_cannot_be_is_refused_with_the_remedy(self, duly):
+    def test_invalid_request_is_refused_with_the_remedy(self, duly):
         assert "a key needs a scope: one or more of jobs:read" in duly("keys", "create").stderr
         assert "scope 'root' is none of jobs:read" in duly("keys", "create", "--scope", "root").stderr
         assert "no tenant 'x'" in duly("keys", "create", "--scope", "admin", "--tenant", "x").stderr
@@ -171,7 +171,7 @@ class TestActingInATenant:
         entries = json.loads(duly("audit", "--tenant", "other", "--json").stdout)
         assert {entry["actor"]["kind"] for entry in entries} == {"local"}
 
-    def test_what_is_the_operators_alone_is_refused_in_a_tenant(self, duly):
+    def test_operator_command_is_refused_inside_a_tenant(self, duly):
         duly("tenants", "create", "other")
         refused = duly("tenants", "create", "third", "--as-tenant", "other")
         assert refused.returncode == 1

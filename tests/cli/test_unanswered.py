@@ -41,7 +41,7 @@ def a_silent_server(*, hangs_up: bool):
         connection.close()
 
 
-def test_where_nothing_listens_a_read_says_so_soon_and_what_to_do(tmp_path, unused_tcp_port):
+def test_read_from_an_address_without_a_listener_fails_fast_with_a_remedy(tmp_path, unused_tcp_port):
     began = time.monotonic()
 
     said = inside("jobs", cwd=tmp_path, DULY_URL=f"http://127.0.0.1:{unused_tcp_port}", DULY_API_KEY=KEY)

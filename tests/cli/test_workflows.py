@@ -81,7 +81,7 @@ def test_a_workflow_is_explained(run, submitted):
     assert (missing.returncode, "no run, job or workflow" in missing.stderr) == (4, True)
 
 
-def test_its_runs_are_listed_with_what_each_waits_for(run, submitted):
+def test_workflow_runs_are_listed_with_their_wait_reasons(run, submitted):
     found = json.loads(run("runs", "--workflow", submitted, "--json").stdout)
 
     assert sorted(one["node"] for one in found) == ["alarm", "extract", "load", "tidy"]
@@ -111,7 +111,7 @@ def test_a_workflow_is_held_goes_on_is_cancelled_and_done_again(run, submitted):
     )
 
 
-def test_a_program_reads_what_became_of_workflows(run, submitted):
+def test_workflow_commands_report_outcomes_as_json(run, submitted):
     def reads(*arguments):
         return json.loads(run("workflows", *arguments, "--json").stdout)
 
@@ -131,7 +131,7 @@ def test_under_a_key_it_is_submitted_once(run, submitted):
     assert len(ids) == 1
 
 
-def test_what_is_wrong_in_a_file_is_said_with_its_line_and_all_at_once(run, tmp_path):
+def test_workflow_file_errors_name_their_line(run, tmp_path):
     text = FILE.replace("depends_on: [extract]", "depends_on: [extrakt]").replace("target: greet", "target: [greet]", 1)
     (tmp_path / "wrong.yaml").write_text(text)
     shape = run("workflows", "submit", "wrong.yaml")
@@ -210,7 +210,7 @@ def test_all_that_is_wrong_with_a_file_is_reported_also_next_to_a_circle(run, tm
     assert any("in a cycle: b → c → b" in one or "in a cycle: c → b → c" in one for one in told), refused.stderr
 
 
-def test_what_is_not_there_is_not_found(run, submitted):
+def test_resource_that_does_not_exist_is_not_found(run, submitted):
     unknown = str(uuid4())
 
     for command in (["show", unknown], ["cancel", unknown], ["replay", unknown, "a"], ["replay", submitted, "none"]):
@@ -227,7 +227,7 @@ def desk(request, up, tmp_path):
     return lambda *arguments: inside(*arguments, cwd=tmp_path, DULY_URL=up.address, DULY_API_KEY=key)
 
 
-def test_end_to_end_a_file_runs_hands_results_on_and_says_how_it_ended(desk, tmp_path):
+def test_workflow_file_runs_passes_results_and_reports_its_outcome(desk, tmp_path):
     (tmp_path / "flow.yaml").write_text(FILE)
     done = desk("workflows", "submit", str(tmp_path / "flow.yaml"), "--wait")
     assert done.returncode == 0, done.stdout + done.stderr

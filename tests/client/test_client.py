@@ -82,7 +82,7 @@ class TestJobs:
 
         assert (first.job_id, second.queue, second.name) == (second.job_id, "mail", "reports/daily é")
 
-    async def test_what_is_done_with_a_job(self, client):
+    async def test_client_triggers_skips_pauses_and_resumes_a_job(self, client):
         job = await client.jobs.create("app:mail", schedule=EVERY_HOUR)
 
         run = await client.jobs.trigger(job.job_id, payload={"n": 2}, key="k")
@@ -95,7 +95,7 @@ class TestJobs:
         assert skipped.scheduled_at == job.next_run_at
         assert (paused.status, resumed.status) == ("paused", "active")
 
-    async def test_a_backfill_is_counted_made_and_stopped(self, client, database):
+    async def test_client_counts_creates_and_cancels_a_backfill(self, client, database):
         now = await database.read_clock()
         start, end = now - timedelta(hours=5), now
         anchored = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2020-01-01T00:00:00Z"}}
@@ -109,7 +109,7 @@ class TestJobs:
         assert (dry.backfill_id, dry.count) == (None, made.count)
         assert (status.state, stopped.backfill_id) == ("active", made.backfill_id)
 
-    async def test_many_are_made_in_chunks_and_each_line_is_answered(self, client, database):
+    async def test_create_many_sends_chunks_and_returns_a_result_for_each_line(self, client, database):
         jobs = [JobSpec(target=FunctionTarget(handler="app:mail"), payload={"n": n}) for n in range(7)]
         jobs[3] = JobSpec(target=FunctionTarget(handler=""), queue="mail")
 
@@ -142,7 +142,7 @@ class TestOthers:
 
 
 class TestRefusals:
-    async def test_what_is_wrong_is_named_with_its_place(self, client):
+    async def test_invalid_request_raises_with_its_pointer(self, client):
         with pytest.raises(Invalid) as raised:
             await client.jobs.create("app:mail", priority=12)
 
@@ -177,7 +177,7 @@ class TestRefusals:
 
 
 class TestFaults:
-    async def test_a_job_whose_answers_were_lost_exists_once(self, proxy, caller, database):
+    async def test_lost_responses_do_not_duplicate_a_job(self, proxy, caller, database):
         proxy.lose = 2
         async with AsyncClient(proxy.url, caller.key, deadline=10.0) as client:
             made = await client.jobs.create("app:mail", payload={"n": 1})
@@ -196,7 +196,7 @@ class TestFaults:
         assert proxy.lost == 1
         assert await database.fetch("select job_id from duly.ready") == [(made,)]
 
-    async def test_a_change_whose_answer_was_lost_is_made_once_and_answered(self, proxy, caller):
+    async def test_lost_response_does_not_repeat_a_job_change(self, proxy, caller):
         async with AsyncClient(proxy.url, caller.key, deadline=10.0) as client:
             job = await client.jobs.create("app:mail", schedule=EVERY_HOUR, timeout="PT2M")
             version = (await client.jobs.get(job.job_id)).version
@@ -211,7 +211,7 @@ class TestFaults:
         assert (changed.version, changed.queue) == (version + 1, "mail")
         assert (replaced.version, replaced.queue) == (version + 2, "default")
 
-    async def test_many_jobs_whose_answer_was_lost_exist_once(self, proxy, caller, database):
+    async def test_lost_response_does_not_duplicate_a_batch_of_jobs(self, proxy, caller, database):
         jobs = [JobSpec(target=FunctionTarget(handler="app:mail"), payload={"n": n}) for n in range(5)]
         async with AsyncClient(proxy.url, caller.key, deadline=10.0) as client:
             proxy.lose = 1
@@ -219,7 +219,7 @@ class TestFaults:
 
         assert (len(answers), await counted(database), proxy.lost) == (5, 5, 1)
 
-    async def test_a_bulk_cancel_whose_answers_were_lost_counts_what_it_did(self, proxy, caller, database):
+    async def test_bulk_cancel_counts_its_changes_despite_lost_responses(self, proxy, caller, database):
         for _ in range(5):
             await a_ready_run(database)
         async with AsyncClient(proxy.url, caller.key, deadline=10.0) as client:
@@ -263,7 +263,7 @@ class TestFaults:
         assert len({request.headers["idempotency-key"] for request in between.sent}) == 1
         assert (len(between.sent), await counted(database)) == (4, 1)
 
-    async def test_nobody_there_is_said_in_a_sentence(self, caller, unused_tcp_port):
+    async def test_unreachable_server_raises_a_readable_message(self, caller, unused_tcp_port):
         async with AsyncClient(f"http://127.0.0.1:{unused_tcp_port}", caller.key, deadline=0.3) as client:
             with pytest.raises(
                 Unavailable, match=rf"No answer from http://127.0.0.1:{unused_tcp_port}: .*given up after"
@@ -286,7 +286,7 @@ class TestWithoutALoop:
         assert await asyncio.to_thread(story) == ("hourly", [1, 2, 3], ["holidays"])
 
 
-class TestWhereAndWho:
+class TestUrlAndKey:
     def test_they_come_from_the_environment(self, monkeypatch):
         monkeypatch.setenv("DULY_URL", "https://duly.example/base/")
         monkeypatch.setenv("DULY_API_KEY", "duly_abc_secret")
@@ -298,7 +298,7 @@ class TestWhereAndWho:
     @pytest.mark.parametrize(
         "url", ["", "127.0.0.1:7300", "ftp://x", "http://", "http://a:99999", "http://a/?b", "http://me:pw@a"]
     )
-    def test_what_is_no_url_of_a_duly_is_refused(self, url):
+    def test_invalid_server_url_is_refused(self, url):
         with pytest.raises(InvalidOption) as raised:
             Client(url, "duly_abc_secret")
 
@@ -325,7 +325,7 @@ class TestWhereAndWho:
         secret = caller.key.rsplit("_", 1)[1]
         assert secret not in " ".join([*seen, repr(error), str(error), caplog.text, repr(load())])
 
-    def test_a_request_of_a_batch_is_written_without_what_is_at_its_default(self):
+    def test_batch_request_omits_default_values(self):
         job = JobSpec(target=FunctionTarget(handler="app:mail"), queue="mail")
 
         assert msgspec.json.decode(written(job)) == {

@@ -154,7 +154,7 @@ FLOW = {
 
 
 class TestWorkflows:
-    async def test_one_is_started_read_held_and_cancelled(self, client):
+    async def test_workflow_is_created_read_paused_and_cancelled(self, client):
         made = await client.workflows.create(FLOW, key="once")
         again = await client.workflows.create(FLOW, key="once")
         read = await client.workflows.get(made.workflow_id)
@@ -189,7 +189,7 @@ class TestWorkflows:
 
         assert added.nodes == ["more"]
 
-    async def test_what_is_wrong_is_reported_with_its_place(self, client):
+    async def test_invalid_workflow_raises_with_its_pointer(self, client):
         nodes = {"first": {"target": A_TARGET, "depends_on": ["first"]}}
         with pytest.raises(Invalid) as refused:
             await client.workflows.create({"name": "wrong", "nodes": nodes})
@@ -271,7 +271,7 @@ class TestEvents:
 
 
 class TestDestinations:
-    async def test_one_is_made_limited_and_its_secret_rotated(self, client):
+    async def test_destination_is_created_limited_and_its_secret_rotated(self, client):
         made = await client.destinations.create("https://hooks.example/in", slots=5)
         [first] = (await client.destinations.secrets(made.destination_id)).items
         limited = await client.destinations.limit(made.destination_id, rate_per_second=2.5)
@@ -423,7 +423,7 @@ class TestOperator:
 
 
 class TestLostAnswers:
-    async def test_a_key_is_not_made_twice(self, proxy, caller, client):
+    async def test_api_key_is_not_created_again_after_a_lost_response(self, proxy, caller, client):
         proxy.lose = 1
         async with AsyncClient(proxy.url, caller.key, deadline=5.0) as lossy:
             with pytest.raises(Unavailable, match="done twice"):
@@ -431,13 +431,13 @@ class TestLostAnswers:
 
         assert [key.name for key in await everything(client.keys.list())].count("writer") == 1
 
-    async def test_a_tenant_that_was_perhaps_made_by_us_is_named_so(self, proxy, caller):
+    async def test_tenant_name_conflict_names_a_possible_earlier_try(self, proxy, caller):
         proxy.lose = 1
         async with AsyncClient(proxy.url, caller.key, deadline=5.0) as lossy:
             with pytest.raises(NameTaken, match="may be what that try did"):
                 await lossy.tenants.create("second")
 
-    async def test_a_calendar_that_is_gone_is_gone(self, proxy, caller, client):
+    async def test_calendar_delete_succeeds_despite_a_lost_response(self, proxy, caller, client):
         await client.calendars.put("holidays", {"dates": ["2026-12-25"]})
         proxy.lose = 1
         async with AsyncClient(proxy.url, caller.key, deadline=5.0) as lossy:
@@ -460,7 +460,7 @@ class TestCallbacks:
         with pytest.raises(NotFound):
             await client.callbacks.settle("cb_nothing")
 
-    async def test_who_is_reported_reads_back(self, client):
+    async def test_client_reads_back_completion_callbacks(self, client):
         made = await client.jobs.create("app:mail", schedule=EVERY_HOUR, on_failure={"job": "alert"})
 
         job = await client.jobs.get(made.job_id)

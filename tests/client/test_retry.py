@@ -87,7 +87,7 @@ A_GET = getting(path("jobs", "j"), dict)
 
 @pytest.mark.parametrize("event", [LOST, REFUSED, told("unavailable"), Reply(502, {}, b"<html>"), Reply(504, {}, b"")])
 @pytest.mark.parametrize("ask", [A_POST, A_GET])
-def test_what_passes_is_tried_again_under_the_same_key(event, ask):
+def test_transient_failure_is_retried_under_the_same_key(event, ask):
     world = World(event, event, DONE)
 
     assert world.hear(ask) == {"n": 1}
@@ -119,7 +119,7 @@ def test_a_post_has_a_key_of_its_own_or_the_one_that_was_given():
         ("quota_reached", QuotaReached),
     ],
 )
-def test_what_trying_again_cannot_help_is_raised_at_once(code, kind):
+def test_permanent_error_is_raised_without_a_retry(code, kind):
     world = World(told(code), DONE)
 
     with pytest.raises(kind) as raised:
@@ -158,14 +158,14 @@ def test_after_the_deadline_the_last_error_is_raised_with_the_key_to_ask_again_w
     assert "may or may not have been done" in str(raised.value)
 
 
-def test_what_never_arrived_is_not_said_to_be_done_perhaps():
+def test_unsent_request_is_not_reported_as_possibly_done():
     with pytest.raises(Unavailable) as raised:
         World(REFUSED, deadline=1.0).hear(A_POST)
 
     assert "may or may not" not in str(raised.value)
 
 
-def test_a_read_gives_up_sooner_where_nobody_takes_the_connection():
+def test_read_gives_up_sooner_when_the_connection_is_refused():
     unreached = NoReply("No answer: connection refused", may_have_arrived=False, is_unreached=True)
     reading, writing = (World(unreached, deadline=20.0, connect_deadline=1.5) for _ in range(2))
 
@@ -211,13 +211,13 @@ def test_an_answer_of_something_else_is_reported_apart(status, body):
         World(Reply(status, {}, body)).hear(A_GET)
 
 
-def test_what_is_gone_after_a_lost_answer_is_gone_as_requested():
+def test_delete_treats_not_found_after_a_lost_response_as_success():
     world = World(LOST, told("not_found"))
 
     assert world.hear(removing(path("calendars", "holidays"))) is None
 
 
-def test_what_was_never_there_is_still_not_found():
+def test_delete_of_an_unknown_resource_raises_not_found():
     with pytest.raises(NotFound):
         World(told("not_found")).hear(removing(path("calendars", "holidays")))
     with pytest.raises(NotFound):  # The first try was never sent.
@@ -238,7 +238,7 @@ def a_job(version: int, queue: str) -> Reply:
 A_CHANGE = changing("j", 3, {"queue": "mail", "timeout": 90})
 
 
-def test_a_change_whose_answer_was_lost_is_found_to_be_done():
+def test_change_with_a_lost_response_is_recognized_as_applied():
     world = World(LOST, told("version_changed"), a_job(4, "mail"))
 
     assert world.hear(A_CHANGE).version == 4
@@ -247,7 +247,7 @@ def test_a_change_whose_answer_was_lost_is_found_to_be_done():
 
 
 @pytest.mark.parametrize("now", [a_job(4, "default"), a_job(5, "mail")])
-def test_where_it_cannot_be_reported_who_changed_a_job_that_is_said(now):
+def test_ambiguous_change_after_a_lost_response_raises_version_changed(now):
     with pytest.raises(VersionChanged, match="cannot be told"):
         World(LOST, told("version_changed"), now).hear(A_CHANGE)
 
@@ -270,7 +270,7 @@ def test_an_error_can_be_sent_to_another_process():
     assert (type(again), str(again), again.code) == (NotFound, str(raised.value), "not_found")
 
 
-class TestWhatCannotBeSent:
+class TestUnsendableValues:
     """It is refused before anything is sent, and the place is named."""
 
     @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ class TestWhatCannotBeSent:
             assert told in str(refused.value)
             assert (refused.value.code, refused.value.status) == ("invalid_payload", None)
 
-    def test_what_contains_itself(self):
+    def test_payload_that_contains_itself_is_refused(self):
         endless: list[object] = []
         endless.append(endless)
         with pytest.raises(Invalid, match="nested too deeply"):
@@ -315,12 +315,12 @@ class TestWhatCannotBeSent:
                 world.hear(posting(path("jobs"), dict, {}, key=key))
         assert world.sent == []
 
-    def test_what_can_be_sent_is(self):
+    def test_sendable_body_is_encoded(self):
         body = {"a": (1, [2.5, None]), "at": datetime(2026, 1, 2, tzinfo=UTC), "ü": FunctionTarget(handler="x")}
         assert posting(path("jobs"), dict, body).body == msgspec.json.encode(body)
 
 
-def test_fields_that_a_newer_server_tells_are_left_out_wherever_they_stand():
+def test_unknown_response_fields_are_ignored_at_every_depth():
     told = {
         "items": [{**A_SUMMARY, "colour": "blue", "target": {"type": "function", "handler": "a", "region": "eu"}}],
         "next_page_token": None,

@@ -65,7 +65,7 @@ async def served(app):
     await serving
 
 
-async def test_a_stream_that_is_cut_is_gone_on_with_and_nothing_comes_twice_or_is_left_out():
+async def test_cut_event_stream_resumes_without_gaps_or_duplicates():
     stream, found = Stream(), []
     async with served(stream) as url, AsyncClient(url, "duly_a_b") as client:
         async for event in client.events(queue="mail", types=["duly.run.started.v1"]):
@@ -78,7 +78,7 @@ async def test_a_stream_that_is_cut_is_gone_on_with_and_nothing_comes_twice_or_i
     assert stream.asked == [None, "2", "4"]
 
 
-async def test_without_a_loop_and_from_a_place_on():
+async def test_blocking_client_streams_events_from_a_position():
     stream = Stream()
 
     def hear(url: str) -> list[str]:
@@ -141,7 +141,7 @@ def a_line(number: int) -> bytes:
     return f"id: 1/{number}\nevent: line\ndata: {json.dumps({**line, 'message': str(number)})}\n\n".encode()
 
 
-async def test_a_log_that_is_cut_is_gone_on_with_until_its_end():
+async def test_cut_log_stream_resumes_until_its_end():
     log = Log()
     async with served(log) as url, AsyncClient(url, "duly_a_b") as client:
         found = [line async for line in client.runs.follow_logs("r")]
@@ -150,7 +150,7 @@ async def test_a_log_that_is_cut_is_gone_on_with_until_its_end():
     assert log.asked == [None, "1/2", "1/4"]
 
 
-async def test_a_log_without_a_loop_and_from_a_place_on():
+async def test_blocking_client_streams_logs_from_a_position():
     log = Log()
 
     def hear(url: str) -> list[str]:

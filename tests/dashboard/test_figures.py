@@ -37,7 +37,7 @@ async def test_a_screen_asks_five_times_at_most_and_shows_few_rows_of_many(looke
     assert {one.path: one.rows for one in found if not 1 <= one.rows <= ROWS_MAX} == {}
 
 
-async def test_the_first_page_of_who_is_logged_in_is_small(looker):
+async def test_first_page_after_login_is_small(looker):
     size, _ = await first_page(looker)
 
     assert 10_000 < size <= FIRST_PAGE_BYTES_MAX

@@ -18,7 +18,7 @@ async def all_are(house, job_ids, status):
 
 
 class TestJobs:
-    async def test_they_are_put_in_the_order_of_their_names_and_the_url_keeps_it(self, visitor, house):
+    async def test_job_list_sorts_by_name_and_the_url_stores_the_order(self, visitor, house):
         word, page = a_name("sorted"), visitor.page
         for letter in "bca":
             await house.schedule(f"{word}-{letter}")
@@ -72,7 +72,7 @@ class TestJobs:
 
 
 class TestRuns:
-    async def test_what_waits_is_cancelled_together(self, visitor, house):
+    async def test_waiting_runs_are_cancelled_in_bulk(self, visitor, house):
         queue, page = a_name("nobody"), visitor.page
         job = {"target": {"type": "function", "handler": "greet"}, "queue": queue}
         run_ids = [(await house.ask("POST", "/v1/jobs", job))["job_id"] for _ in range(3)]
@@ -85,7 +85,7 @@ class TestRuns:
         for run_id in run_ids:
             await house.until(run_id, "cancelled")
 
-    async def test_one_that_depends_on_another_says_so(self, visitor, house):
+    async def test_run_shows_the_job_it_depends_on(self, visitor, house):
         first = await house.submit("takes_long")
         job = {"target": {"type": "function", "handler": "greet"}, "depends_on": [first]}
         second = (await house.ask("POST", "/v1/jobs", job))["job_id"]
@@ -115,7 +115,7 @@ class TestDead:
 
 
 class TestQueues:
-    async def test_what_a_worker_holds_is_shown_and_it_is_drained(self, visitor, house):
+    async def test_worker_shows_its_held_runs_and_can_be_drained(self, visitor, house):
         page, run_id = visitor.page, await house.submit("takes_long")
         await house.until(run_id, "running")
         await visitor.go("/queues")

@@ -162,7 +162,7 @@ async def test_the_first_page_is_small(browser, house):
     assert 0 < sum(sizes.values()) <= FIRST_PAGE_BYTES_MAX, sizes
 
 
-async def test_who_comes_to_a_screen_or_has_done_something_is_not_lost(visitor, house):
+async def test_focus_moves_to_the_main_content_after_navigation_and_actions(visitor, house):
     """By the keyboard one goes on from what is shown, and the window is called by it."""
     job_id, page = await house.schedule("not-lost"), visitor.page
     await visitor.go("/jobs?name=not-lost")
@@ -184,7 +184,7 @@ async def test_who_comes_to_a_screen_or_has_done_something_is_not_lost(visitor, 
     assert (await house.ask("GET", f"/v1/jobs/{job_id}"))["status"] == "active"
 
 
-async def test_what_is_to_be_copied_is_copied_also_without_a_clipboard(visitor):
+async def test_copy_button_works_without_the_clipboard_api(visitor):
     """A page that comes without TLS from another machine has none."""
     page = visitor.page
     await page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")

@@ -33,7 +33,7 @@ async def test_every_path_leads_to_the_page(static, path):
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
 
 
-async def test_what_has_a_hash_in_its_name_is_kept_for_good(static):
+async def test_asset_with_a_hash_in_its_name_is_cached_as_immutable(static):
     answer = await asked(static, "/ui/assets/app-1a2b3c.js")
 
     assert "immutable" in answer.headers["cache-control"]
@@ -41,7 +41,7 @@ async def test_what_has_a_hash_in_its_name_is_kept_for_good(static):
     assert answer.headers["content-encoding"] == "gzip"
 
 
-async def test_who_takes_nothing_packed_gets_it_plain(static):
+async def test_asset_is_sent_uncompressed_to_clients_without_gzip(static):
     answer = await asked(static, "/ui/assets/app-1a2b3c.js", **{"Accept-Encoding": "identity"})
 
     assert "content-encoding" not in answer.headers

@@ -63,7 +63,7 @@ async def places(house):
 
 
 class TestDestinations:
-    async def test_one_is_made_left_alone_and_called_again(self, visitor, house):
+    async def test_destination_is_created_and_its_circuit_is_opened_and_closed(self, visitor, house):
         page, host = visitor.page, f"{a_name('made')}.example"
         await visitor.go("/destinations")
         await page.get_by_role("button", name="Create destination").click()
@@ -135,7 +135,7 @@ class TestDestinations:
         await expect(visitor.page.locator(".head [data-state=blocked]")).to_be_visible()
         await house.ask("POST", f"/v1/runs/{run_id}/cancel")
 
-    async def test_what_failed_there_last_is_shown_with_its_runs(self, visitor, house):
+    async def test_destination_screen_lists_recent_failures_with_their_runs(self, visitor, house):
         url = f"http://127.0.0.1:{unused_port()}/in"
         job = {"target": {"type": "webhook", "url": url}, "retry": {"max_attempts": 1}}
         run_id = (await house.ask("POST", "/v1/jobs", job))["job_id"]
@@ -154,7 +154,7 @@ class TestDestinations:
 
 
 class TestFiles:
-    async def test_it_says_who_applied_a_file_and_what_was_changed_by_hand(self, visitor, house):
+    async def test_file_screen_shows_jobs_that_drifted_from_the_applied_file(self, visitor, house):
         source, made = await a_file(house, report={}, clean={}, gone={})
         await change(house, made["report"], priority=1)
         await house.ask("DELETE", f"/v1/jobs/{made['gone']}")
@@ -188,7 +188,7 @@ class TestFiles:
 
 
 class TestTenantsAndKeys:
-    async def test_a_key_is_made_shown_once_used_and_revoked(self, visitor, browser, house):
+    async def test_api_key_is_created_shown_a_single_time_used_and_revoked(self, visitor, browser, house):
         page, name = visitor.page, a_name("key")
         await visitor.go("/keys")
         await page.get_by_role("button", name="Create API key").click()
@@ -230,7 +230,7 @@ class TestTenantsAndKeys:
         await expect(other.page.get_by_label("API key")).to_be_visible()
         await other.page.context.close()
 
-    async def test_a_tenant_is_made_limited_paused_and_suspended(self, visitor, house):
+    async def test_tenant_is_created_limited_paused_and_suspended(self, visitor, house):
         page, name = visitor.page, a_name("tenant")
         await visitor.go("/keys")
         await page.get_by_role("button", name="Create tenant").click()
@@ -278,7 +278,7 @@ class TestTenantsAndKeys:
         await expect(page.get_by_label("Concurrency limits")).not_to_contain_text(queue)
         assert await the_limit(house, queue) is None
 
-    async def test_what_a_key_of_runs_allows_is_changed_and_given_back(self, visitor, house):
+    async def test_concurrency_key_limits_are_overridden_and_restored(self, visitor, house):
         page, key = visitor.page, a_name("concurrency")
         await house.ask("PUT", f"/v1/concurrency-keys/{key}", {"limit": 3})
         await visitor.go("/keys")
@@ -319,7 +319,7 @@ async def the_limit(house, queue):
 
 
 class TestSystem:
-    async def test_it_shows_who_holds_what_the_database_and_the_settings(self, visitor, house):
+    async def test_system_screen_shows_shards_schedulers_database_and_settings(self, visitor, house):
         await visitor.go("/system")
         page = visitor.page
 
@@ -330,7 +330,7 @@ class TestSystem:
         await expect(page.get_by_label("Tables", exact=True)).to_contain_text("attempts")
         await expect(page.get_by_label("Settings")).to_contain_text("queue_age_limit")
 
-    async def test_the_doctor_says_what_is_wrong_and_what_to_do(self, visitor):
+    async def test_doctor_panel_shows_findings_with_remedies(self, visitor):
         found = {
             "code": "index_missing",
             "severity": "error",
@@ -359,7 +359,7 @@ class TestSystem:
 
 
 class TestAudit:
-    async def test_it_shows_who_changed_what_and_is_narrowed(self, visitor, house):
+    async def test_audit_screen_lists_changes_and_filters_by_action(self, visitor, house):
         name = a_name("audited")
         job_id = await house.schedule(name)
         await house.ask("POST", f"/v1/jobs/{job_id}/pause", {"reason": "for the audit"})
@@ -377,7 +377,7 @@ class TestAudit:
         await page.get_by_role("link", name=name).click()
         await expect(page.get_by_role("heading", name=name)).to_be_visible()
 
-    async def test_what_is_done_here_is_in_it_by_the_one_who_is_logged_in(self, visitor, house):
+    async def test_dashboard_action_appears_in_the_audit_under_the_logged_in_key(self, visitor, house):
         job_id = await house.schedule(a_name("clicked"))
         await visitor.go(f"/jobs/{job_id}")
         await visitor.page.get_by_role("button", name="Skip next").click()

@@ -28,7 +28,7 @@ async def a_dead_run(house, why="broken"):
 
 
 class TestLogIn:
-    async def test_what_is_no_key_is_refused_in_words(self, stranger):
+    async def test_login_refuses_an_invalid_key_with_a_message(self, stranger):
         page = stranger.page
         await page.goto(stranger.house.url + "/ui/jobs?state=paused")
         await page.get_by_label("API key").fill("duly_nonsense")
@@ -36,7 +36,7 @@ class TestLogIn:
 
         await expect(page.get_by_role("alert")).to_contain_text("no valid key", ignore_case=True)
 
-    async def test_who_logs_in_is_where_the_link_led(self, stranger):
+    async def test_login_leads_to_the_requested_url(self, stranger):
         page, house = stranger.page, stranger.house
         await page.goto(house.url + "/ui/jobs?state=paused")
         await page.get_by_label("API key").fill(house.key)
@@ -45,7 +45,7 @@ class TestLogIn:
         await expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
         await expect(page.get_by_label("State")).to_have_value("paused")
 
-    async def test_who_logs_out_is_out(self, stranger):
+    async def test_logout_ends_the_session(self, stranger):
         await stranger.log_in()
         await stranger.page.get_by_role("button", name="Log out").click()
 
@@ -67,7 +67,7 @@ class TestLogIn:
 
 
 class TestOverview:
-    async def test_it_shows_the_numbers_and_what_needs_a_person(self, visitor, house):
+    async def test_overview_shows_metrics_and_items_that_need_attention(self, visitor, house):
         await house.until(await house.submit("greet"), "succeeded")
         await a_dead_run(house)
         await visitor.go("/overview")
@@ -79,7 +79,7 @@ class TestOverview:
         await attention.get_by_role("link", name="View").click()
         await expect(visitor.page.get_by_role("heading", name="Dead letters")).to_be_visible()
 
-    async def test_a_value_that_stands_alone_is_drawn(self, visitor, house):
+    async def test_chart_draws_a_single_data_point(self, visitor, house):
         """All that was run here ended within an hour or two, which is one point of a week, or two beside each other."""
         await house.until(await house.submit("greet"), "succeeded")
         await visitor.go("/overview")
@@ -105,7 +105,7 @@ class TestOverview:
             "data-gaps", "0"
         )
 
-    async def test_many_of_a_kind_do_not_hide_what_else_needs_a_person(self, visitor):
+    async def test_attention_list_collapses_items_of_the_same_kind(self, visitor):
         unserved = [
             {"code": "no_worker", "severity": "bad", "text": f"Nobody serves queue q{number}.", "id": f"q{number}"}
             for number in range(20)
@@ -137,7 +137,7 @@ class TestOverview:
 
 
 class TestJobs:
-    async def test_one_is_made_with_a_preview_of_its_fires(self, visitor, house):
+    async def test_job_is_created_with_a_preview_of_its_fires(self, visitor, house):
         page, name = visitor.page, a_name("made")
         await visitor.go("/jobs")
         await page.get_by_role("link", name="Create job").click()
@@ -159,7 +159,7 @@ class TestJobs:
 
         await expect(visitor.page.get_by_role("region", name="Schedule").locator(".bad")).to_contain_text("61")
 
-    async def test_one_is_found_by_the_beginning_of_its_name_and_the_url_keeps_it(self, visitor, house):
+    async def test_job_is_found_by_name_prefix_and_the_url_stores_the_search(self, visitor, house):
         name = a_name("needle")
         await house.schedule(name)
         await house.schedule(a_name("hay"))
@@ -171,7 +171,7 @@ class TestJobs:
         await visitor.page.reload()
         await expect(visitor.page.locator("tbody tr")).to_have_count(1)
 
-    async def test_one_runs_now_is_paused_and_goes_on_from_the_list(self, visitor, house):
+    async def test_job_is_run_paused_and_resumed_from_the_list(self, visitor, house):
         page, name = visitor.page, a_name("listed")
         job_id = await house.schedule(name)
         await visitor.go(f"/jobs?name={name}")
@@ -260,7 +260,7 @@ class TestJob:
         await expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
         assert (await house.ask("GET", f"/v1/jobs/{job_id}"))["status"] == "cancelled"
 
-    async def test_it_is_edited_with_a_diff_and_keeps_what_it_was(self, visitor, house):
+    async def test_job_edit_shows_a_diff_and_preserves_the_previous_version(self, visitor, house):
         page, job_id = visitor.page, await house.schedule(a_name("edited"), payload={"name": "Ada"})
         await visitor.go(f"/jobs/{job_id}")
         await page.get_by_role("link", name="Edit").click()
@@ -344,7 +344,7 @@ class TestRuns:
         shown = await visitor.page.locator("tbody [data-state]").all()
         assert {await one.get_attribute("data-state") for one in shown} == {"dead"}
 
-    async def test_one_that_starts_is_there_within_a_second_or_so(self, visitor, house):
+    async def test_run_list_shows_a_started_run_without_a_reload(self, visitor, house):
         await visitor.go("/runs?state=running")
         await expect(
             visitor.page.get_by_text("No matching runs").or_(visitor.page.locator("tbody tr").first)
@@ -457,7 +457,7 @@ class TestRun:
         await expect(visitor.page.locator(".head [data-state=cancelled]")).to_be_visible()
         assert await house.state(run_id) != "dead"
 
-    async def test_what_is_no_run_is_said_to_be_none(self, visitor):
+    async def test_run_screen_reports_an_unknown_run(self, visitor):
         visitor.may_be_refused = True
         await visitor.page.goto(f"{visitor.house.url}/ui/runs/00000000-0000-4000-8000-000000000000")
 
@@ -517,7 +517,7 @@ class TestDead:
         await expect(page.get_by_text("No matching dead letters")).to_be_visible()
         assert await house.state(run_id) == "cancelled"
 
-    async def test_what_fits_is_discarded_after_its_number_was_reported(self, visitor, house):
+    async def test_matching_dead_runs_are_discarded_after_a_confirmation_with_their_count(self, visitor, house):
         word = a_name("discard")
         runs = [await a_dead_run(house, word) for _ in range(2)]
         await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
@@ -555,7 +555,7 @@ class TestQueues:
         await expect(page.get_by_label("Paused", exact=True)).to_be_hidden()
         assert (await house.ask("GET", "/v1/pauses"))["items"] == []
 
-    async def test_what_is_held_of_another_tenant_is_reported_as_that_and_goes_on_by_itself(self, visitor, house):
+    async def test_pauses_of_another_tenant_are_listed_and_resumed_separately(self, visitor, house):
         tenant = (await house.ask("POST", "/v1/tenants", {"name": a_name("held")}))["tenant"]
         queue = a_name("theirs")
         for scope in ({"tenant": tenant}, {"tenant": tenant, "queue": queue}, {"queue": queue}):
@@ -572,7 +572,7 @@ class TestQueues:
         await held.get_by_role("button", name=f"everything of tenant {tenant}").click()
         await eventually(lambda: holds_are(house, set()))
 
-    async def test_it_shows_who_serves(self, visitor):
+    async def test_queue_screen_lists_workers_with_their_handlers(self, visitor):
         await visitor.go("/queues")
 
         await expect(visitor.page.get_by_label("Workers").locator("tbody")).to_contain_text("greet")

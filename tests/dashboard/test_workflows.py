@@ -221,7 +221,7 @@ class TestGraph:
         await page.get_by_role("button", name="Fit all").click()
         assert (await box(page, "list").bounding_box())["width"] == pytest.approx(before["width"], abs=1)
 
-    async def test_what_is_drawn_comes_with_its_screen_and_not_before(self, stranger, night):
+    async def test_graph_code_loads_only_with_the_workflow_screen(self, stranger, night):
         asked = []
         stranger.page.on("request", lambda request: asked.append(request.url))
         await stranger.log_in()
@@ -245,7 +245,7 @@ class TestOtherViews:
         await page.get_by_role("link", name=re.compile(r"^broken\s+failed")).click()
         await expect(panel(page, "broken")).to_be_visible()
 
-    async def test_the_list_is_narrowed_by_state_and_says_what_is_waited_for(self, visitor, night):
+    async def test_node_list_filters_by_state_and_shows_wait_reasons(self, visitor, night):
         page = visitor.page
         await visitor.go(f"/workflows/{night}?view=list")
         await expect(page.get_by_role("row", name="tidy")).to_contain_text("alarm ends")
@@ -255,7 +255,7 @@ class TestOtherViews:
 
 
 class TestActions:
-    async def test_it_is_paused_and_goes_on(self, visitor, house, held):
+    async def test_workflow_is_paused_and_resumed_on_screen(self, visitor, house, held):
         page = visitor.page
         await visitor.go(f"/workflows/{held}")
         await page.get_by_role("button", name="Pause").click()
@@ -297,7 +297,7 @@ class TestActions:
         assert await page.evaluate(slots) == before
         assert await page.evaluate("document.querySelector('[data-unit=later]').kept")
 
-    async def test_a_replay_says_what_it_would_do_and_does_that(self, visitor, house):
+    async def test_workflow_replay_shows_its_effects_and_then_applies_them(self, visitor, house):
         workflow_id = await started(house, NIGHT)
         await until(house, workflow_id, "failed")
         page = visitor.page
@@ -319,14 +319,14 @@ class TestActions:
         }
         await until(house, workflow_id, "failed")
 
-    async def test_a_replay_from_an_item_keeps_the_others(self, visitor, house, night):
+    async def test_workflow_replay_from_an_item_leaves_the_other_items(self, visitor, house, night):
         await visitor.go(f"/workflows/{night}?node=each%5B1%5D")
         await visitor.page.get_by_role("button", name="Replay from here").click()
 
         await expect(visitor.page.get_by_role("dialog")).to_contain_text("4 nodes run again")
         await expect(visitor.page.get_by_role("dialog")).not_to_contain_text("dropped")
 
-    async def test_what_is_under_way_behind_a_node_is_named(self, visitor, held):
+    async def test_workflow_replay_names_the_running_nodes_that_block_it(self, visitor, held):
         visitor.may_be_refused = True
         await visitor.go(f"/workflows/{held}?node=first")
         await visitor.page.get_by_role("button", name="Replay from here").click()
@@ -334,7 +334,7 @@ class TestActions:
         await expect(visitor.page.get_by_role("dialog").get_by_role("alert")).to_contain_text("'held' is under way")
         await expect(visitor.page.get_by_role("button", name="Replay", exact=True)).to_be_disabled()
 
-    async def test_who_may_only_read_sees_no_buttons(self, stranger, house, held):
+    async def test_workflow_screen_hides_buttons_from_a_read_only_key(self, stranger, house, held):
         key = await house.ask("POST", "/v1/keys", {"name": "reader", "scopes": ["jobs:read"]})
         await stranger.log_in(key["key"])
         await stranger.go(f"/workflows/{held}?node=first")

@@ -58,7 +58,7 @@ def test_a_file_and_its_functions_exist(file, functions):
 
 
 @pytest.mark.parametrize("named", sorted(set(PLACES)))
-def test_a_place_where_a_change_goes_exists(named):
+def test_path_named_in_the_architecture_page_exists(named):
     root = ROOT if named.startswith(("docs/", "scripts/", "tests/", "ui/")) else SOURCE
 
     assert (root / named).exists()

@@ -20,7 +20,7 @@ def test_no_docstring_begins_with_a_question_word():
     assert oblique == []
 
 
-def test_the_rule_knows_what_it_forbids():
+def test_docstring_rule_matches_oblique_openings_only():
     assert OBLIQUE.match("What a job was: the versions of its definition.")
     assert OBLIQUE.match("It is the claim that decides.")
     assert not OBLIQUE.match("Past versions of a job's definition.")

@@ -3,7 +3,7 @@
 from tests.security.__main__ import HEAD, PAGE, counted, renewed
 
 
-def test_the_table_of_attacks_is_what_pytest_collects():
+def test_attack_table_matches_the_cases_that_pytest_collects():
     page, cases = PAGE.read_text(), counted()
     right = renewed(page, cases)
 

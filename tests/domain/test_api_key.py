@@ -69,7 +69,7 @@ def test_a_secret_holds_192_bits():
         f"Duly_abcdefghij_{'a' * 39}",
     ],
 )
-def test_what_is_no_key_is_none(text):
+def test_text_that_is_not_an_api_key_parses_to_none(text):
     assert parse(text) is None
 
 
@@ -101,7 +101,7 @@ ALL = set(Scope)
         (Scope.ADMIN, ALL),
     ],
 )
-def test_a_scope_is_good_for_what_it_implies(scope, good_for):
+def test_scope_allows_the_scopes_it_implies(scope, good_for):
     key = a_key(scopes=frozenset({scope}))
 
     assert implied_by([scope]) == good_for

@@ -10,7 +10,7 @@ def offer(worker: str, app: str | None, handlers: tuple[str, ...] = ("shared",),
     return Offer(worker, app, queues, handlers)
 
 
-def test_a_handler_of_two_apps_on_one_queue_is_found_with_who_offers_it():
+def test_handler_clash_names_both_apps_and_their_workers():
     found = clashes(
         [
             offer("a.1", "a:app", ("shared", "own", "other")),
@@ -34,7 +34,7 @@ def test_a_handler_of_two_apps_on_one_queue_is_found_with_who_offers_it():
     ],
     ids=["scaled out", "the next version", "another handler", "another queue", "no app", "a name of its own"],
 )
-def test_what_reaches_the_app_it_is_meant_for_is_no_clash(second):
+def test_offers_with_a_single_matching_app_do_not_clash(second):
     assert clashes([offer("a.1", "a:app"), second]) == []
 
 
@@ -43,6 +43,6 @@ def test_targets_that_every_worker_has_are_no_clash():
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "@a", "a\nb", "x" * 1_000])
-def test_what_is_no_name_of_an_app_is_refused(name):
+def test_invalid_app_name_is_refused(name):
     with pytest.raises(InvalidOption):
         check_app_name(name)

@@ -46,7 +46,7 @@ NONE = [
 
 
 @pytest.mark.parametrize("token", NONE)
-def test_what_is_no_token_is_none(token):
+def test_text_that_is_not_a_callback_token_reads_as_none(token):
     assert tokens(LINES[0]).read(token) is None
 
 
@@ -65,7 +65,7 @@ def test_a_fence_has_one_spelling(fence):
     assert known.read(f"cb_{run}_{fence}_{mac}") is None
 
 
-def test_tokens_made_before_a_new_key_was_put_in_front_are_known_and_those_of_a_key_that_is_gone_are_not():
+def test_callback_token_stays_valid_until_its_key_leaves_the_keyring():
     before, after, gone = tokens(LINES[0]), tokens(LINES[1], LINES[0]), tokens(LINES[1])
     token = before.make(RUN, 42)
 

@@ -20,7 +20,7 @@ from duly.domain.runs.options import RunPolicy, options_of
         (Callback(job="follow-up"), Callback(job="follow-up")),
     ],
 )
-def test_what_is_taken(given, expected):
+def test_callback_is_read_from_a_url_a_job_name_or_fields(given, expected):
     assert read_callback("on_end", given) == expected
 
 
@@ -41,17 +41,17 @@ def test_what_is_taken(given, expected):
         ("", "1 to 200"),
     ],
 )
-def test_what_is_refused(given, words):
+def test_invalid_callback_is_refused(given, words):
     with pytest.raises(InvalidOption, match=words):
         read_callback("on_failure", given)
 
 
-def test_nobody_is_reported_unless_somebody_is_named():
+def test_callbacks_are_absent_unless_a_receiver_is_named():
     assert check_callbacks(None, None) is None
     assert check_callbacks(None, "alert") == Callbacks(failure=Callback(job="alert"))
 
 
-def test_who_is_reported_is_metadata_next_to_whatever_policy_a_handler_has():
+def test_callbacks_are_metadata_and_leave_the_handler_policy_in_force():
     options = options_of(callbacks=Callbacks(end=Callback(job="b")))
 
     assert not options.policy.own

@@ -41,7 +41,7 @@ def test_a_rate_is_reported_in_whole_numbers(limit, per, words):
     assert again[1] == pytest.approx(carried[1])
 
 
-def test_a_line_is_a_concurrency_key_of_one_place_in_order():
+def test_fifo_key_is_a_concurrency_key_with_a_single_slot():
     carried = check_concurrency("orders", 1, FIFO)
 
     assert carried == {"concurrency": ("orders", 1), "fifo": True}
@@ -84,7 +84,7 @@ def test_an_order_that_cannot_be_is_refused(limit, order):
         check_concurrency("k", limit, order)
 
 
-def test_a_key_says_what_it_is_for():
+def test_concurrency_key_has_a_kind():
     assert kind_of("overlap/1", is_line=False, has_slots=True) == "overlap"
     assert kind_of("catch-up/1", is_line=False, has_slots=True) == "backfill"
     assert kind_of("k", is_line=True, has_slots=True) == "fifo"

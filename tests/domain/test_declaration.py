@@ -18,12 +18,12 @@ def standing(**changes):
     return msgspec.structs.replace(JOB, **changes)
 
 
-def test_what_is_not_there_is_made():
+def test_declared_job_that_does_not_exist_is_created():
     assert decide(NEW, None, {NEW}) is Step.CREATE
     assert decide(None, None, set()) is Step.LEAVE
 
 
-def test_what_stands_as_declared_is_left():
+def test_job_that_matches_its_declaration_stays_unchanged():
     assert decide(NEW, JOB, {NEW}) is Step.LEAVE
     assert decide(NEW, JOB, {OLD, NEW}) is Step.LEAVE
 
@@ -36,7 +36,7 @@ def test_an_older_one_yields_while_the_one_in_force_is_declared():
     assert decide(OLD, JOB, {OLD, NEW}) is Step.YIELD
 
 
-def test_an_older_one_comes_back_when_nobody_declares_the_one_in_force():
+def test_older_declaration_returns_when_the_current_declaration_disappears():
     assert decide(OLD, JOB, {OLD}) is Step.CHANGE
 
 
@@ -47,19 +47,19 @@ def test_of_several_older_ones_the_last_in_force_comes_back():
     assert decide(NEW, three, {OLD, NEW}) is Step.CHANGE
 
 
-def test_a_person_keeps_their_job():
+def test_job_created_over_the_api_is_not_changed_by_a_declaration():
     assert decide(NEW, standing(owner="api"), {NEW}) is Step.CONFLICT
     assert decide(None, standing(owner="api"), set()) is Step.LEAVE
 
 
-def test_what_nobody_declares_is_removed_once():
+def test_undeclared_job_is_removed_a_single_time():
     assert decide(None, JOB, {OLD}) is Step.LEAVE
     assert decide(None, JOB, set()) is Step.REMOVE
     assert decide(None, standing(removed_at=AT), set()) is Step.LEAVE
 
 
 @pytest.mark.parametrize("state", ["paused", "active"])
-def test_what_is_declared_again_is_restored_whatever_a_person_did_meanwhile(state):
+def test_removed_job_is_restored_when_it_is_declared_again(state):
     assert decide(NEW, standing(state=state, pause_reason=REMOVED, removed_at=AT), {NEW}) is Step.RESTORE
 
 
@@ -71,7 +71,7 @@ def test_a_persons_pause_is_left():
     assert decide(NEW, standing(state="paused", pause_reason="paused on request"), {NEW}) is Step.LEAVE
 
 
-def test_what_is_over_stays_over_until_it_is_declared_anew():
+def test_completed_job_stays_completed_until_a_new_declaration():
     over = standing(state="completed")
 
     assert decide(NEW, over, {NEW}) is Step.LEAVE
@@ -81,7 +81,7 @@ def test_what_is_over_stays_over_until_it_is_declared_anew():
     assert decide(None, over, set()) is Step.LEAVE
 
 
-def test_workers_show_what_they_declare_by_tenant_and_name():
+def test_declarations_of_workers_are_indexed_by_tenant_and_name():
     job = Recurring("nightly", "{}", "default", 5, {"trigger": {}}, "a/b:c|d")
     shown = [
         *Declarations(1, "app:app", [job]).entries(),

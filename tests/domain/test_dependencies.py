@@ -32,6 +32,6 @@ def test_a_job_is_typed_with_or_without_its_end(typed, on):
         ([(UUID(int=number), "success") for number in range(DEPENDENCIES_MAX + 1)], "names 101 jobs; the limit is 100"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_with_the_remedy(asked, words):
+def test_invalid_dependency_is_refused_with_a_remedy(asked, words):
     with pytest.raises(InvalidOption, match=words):
         check_dependencies(asked)

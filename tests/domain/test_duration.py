@@ -69,7 +69,7 @@ def test_a_truth_is_not_a_number_of_seconds(value):
 
 
 @pytest.mark.parametrize("value", [float("nan"), b"PT1S", None, []])
-def test_what_is_of_another_kind_is_refused(value):
+def test_duration_of_another_type_is_refused(value):
     with pytest.raises(InvalidSchedule, match="is not a duration; write PT30S"):
         parse(value, "timeout")
 
@@ -88,7 +88,7 @@ def test_what_is_of_another_kind_is_refused(value):
         (timedelta(days=109_800, seconds=1), "109800 days"),
     ],
 )
-def test_what_is_too_long_is_refused_with_the_longest(value, words):
+def test_duration_beyond_the_maximum_is_refused_with_the_maximum(value, words):
     with pytest.raises(
         InvalidSchedule, match=f"^every {words} is too long; the longest is 300 years, 9486720000 seconds$"
     ):
@@ -105,5 +105,5 @@ def test_it_is_written_in_the_largest_units_that_fit(seconds, text):
 
 
 @given(st.integers(0, 10**9))
-def test_what_is_written_reads_back(seconds):
+def test_written_duration_parses_to_the_same_value(seconds):
     assert parse(to_iso(timedelta(seconds=seconds)), "every") == timedelta(seconds=seconds)

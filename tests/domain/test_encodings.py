@@ -84,7 +84,7 @@ def test_each_way_to_a_text_is_seen(source):
         "write_text(document)",
     ],
 )
-def test_what_names_its_encoding_or_is_no_text_is_free(source):
+def test_encoding_rule_allows_named_encodings_and_binary_files(source):
     tree = compile(source, "source", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
     assert list(texts_without_encoding(tree)) == []

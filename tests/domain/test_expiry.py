@@ -10,7 +10,7 @@ from tests.clock import START
 
 
 @pytest.mark.parametrize("at", [1_799_999_999_000.0, 1e300, float("inf")], ids=str)
-def test_a_moment_beyond_what_we_can_write_is_the_last_that_we_can(at):
+def test_expiry_beyond_the_last_storable_moment_is_clamped_to_it(at):
     """Seconds that somebody took for milliseconds: the store takes them for the same moment."""
     assert expiry_moment(at) == expiry_of(START, RunPolicy(expires_at=at)) == datetime(9999, 1, 1, tzinfo=UTC)
 

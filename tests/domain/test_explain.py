@@ -66,7 +66,7 @@ def test_every_state_has_a_reason(state):
 
 
 class TestRun:
-    def test_one_that_is_not_due_says_in_how_long(self):
+    def test_scheduled_run_shows_the_time_until_it_is_due(self):
         found = told(explain_run(a_run("scheduled", due_at=START + seconds(90))))
 
         assert list(found) == ["not_due"]
@@ -75,7 +75,7 @@ class TestRun:
     def test_without_a_scheduler_nothing_falls_due(self):
         assert "duly scheduler" in told(explain_run(a_run("scheduled", schedulers=0)))["no_scheduler"]
 
-    def test_one_in_a_queue_says_how_many_come_first(self):
+    def test_queued_run_shows_its_queue_position(self):
         found = told(explain_run(a_run("ready", due_at=START - seconds(5), before=3)))
 
         assert "queue mail, with 3 before it; it has been due for 5.0 s" in found["queue_backlog"]
@@ -86,18 +86,18 @@ class TestRun:
         many = told(explain_run(a_run("ready", before=POSITION_MAX)))
         assert f"{POSITION_MAX} or more before it" in many["queue_backlog"]
 
-    def test_a_queue_nobody_serves_comes_with_the_command_that_would(self):
+    def test_queue_without_workers_is_explained_with_the_command_to_start_a_worker(self):
         found = told(explain_run(a_run("ready", workers=[OTHER_QUEUE])))
 
         assert found["no_worker_for_queue"].endswith("duly worker module:app --queue mail")
 
-    def test_a_handler_nobody_knows_comes_with_those_that_are_known(self):
+    def test_unroutable_run_is_explained_with_the_known_handlers(self):
         found = told(explain_run(a_run("ready", workers=[OTHER_HANDLER, OTHER_QUEUE])))
 
         assert "build" in found["unroutable"]
         assert "workers_busy" not in found
 
-    def test_one_at_a_concurrency_key_says_who_is_inside(self):
+    def test_run_blocked_by_a_concurrency_key_names_the_runs_in_its_slots(self):
         concurrency = ConcurrencyKey("customer-7", 1, 1, [UUID(int=5)])
 
         found = told(explain_run(a_run("blocked", concurrency=concurrency)))
@@ -105,7 +105,7 @@ class TestRun:
         assert "'customer-7': 1 of 1" in found["concurrency_limit"]
         assert str(UUID(int=5)) in found["concurrency_limit"]
 
-    def test_one_that_retries_says_when_and_why(self):
+    def test_retrying_run_shows_its_next_attempt_and_last_error(self):
         run = a_run(
             "retrying", attempt=2, max_attempts=5, due_at=START + seconds(30), last_error="TimeoutError: no answer"
         )
@@ -116,7 +116,7 @@ class TestRun:
         assert "no answer" in found["last_error"]
         assert "workers_busy" not in found
 
-    def test_one_that_runs_says_where_since_when_and_how_late_it_was(self):
+    def test_running_run_shows_its_worker_and_start_delay(self):
         run = a_run("running", worker="able", claimed_at=START - seconds(60), due_at=START - seconds(63.2))
 
         found = told(explain_run(run))
@@ -127,7 +127,7 @@ class TestRun:
         assert "worker_silent" not in found
         assert "worker_silent" in told(explain_run(a_run("running", worker="able", worker_is_live=False)))
 
-    def test_one_whose_worker_stands_still_says_which_handler_holds_it(self):
+    def test_run_on_a_stalled_worker_names_the_blocking_handler(self):
         stall = Stall(START - seconds(99), ["crunch"])
 
         found = told(explain_run(a_run("running", worker="able", stall=stall)))
@@ -135,7 +135,7 @@ class TestRun:
         assert "worker able" in found["worker_stalled"]
         assert "crunch" in found["worker_stalled"]
 
-    def test_one_that_waits_where_every_worker_stands_still_says_so(self):
+    def test_run_is_blocked_when_every_worker_of_its_queue_is_stalled(self):
         found = explain_run(a_run("ready", workers=[STALLED, OTHER_QUEUE]))
 
         blocker = blocker_of(found)
@@ -154,7 +154,7 @@ class TestRun:
         ],
     )
     @pytest.mark.parametrize("state", ["running", "succeeded"])
-    def test_the_queue_is_not_blamed_for_what_a_concurrency_key_may_have_done(self, state, passed, named):
+    def test_start_delay_names_every_possible_cause_besides_the_queue(self, state, passed, named):
         run = a_run(state, passed=passed, worker="able", started_at=START - seconds(60), due_at=START - seconds(90))
 
         late = told(explain_run(run))["start_delayed"]
@@ -166,10 +166,10 @@ class TestRun:
         late = told(explain_run(run))["start_delayed"]
         assert all(fact in late for fact in ("30 s", "queue mail", "not recorded"))
 
-    def test_one_held_ahead_is_not_running(self):
+    def test_run_leased_ahead_is_not_explained_as_running(self):
         assert "in 3.0 s" in told(explain_run(a_run("ready", worker="able", due_at=START + seconds(3))))["leased_ahead"]
 
-    def test_a_dead_one_says_why_and_what_to_do(self):
+    def test_dead_run_shows_its_reason_and_the_replay_command(self):
         found = told(explain_run(a_run("dead", attempt=5, reason="broken", replays=2)))
 
         assert "5 attempts, after 2 replays: broken" in found["dead"]
@@ -207,14 +207,14 @@ class TestJob:
 
         assert failing.facts == {"streak": 2}
 
-    def test_one_that_counts_from_the_end_of_its_run_waits_for_it(self):
+    def test_overdue_job_shows_the_time_since_it_was_due(self):
         assert "not_due" in told(explain_job(a_job()))
         overdue = told(explain_job(a_job(next_run_at=START - seconds(4))))["not_due"]
         assert overdue.startswith("it was due at ")
         assert overdue.endswith(", 4.0 s ago")
 
     @pytest.mark.parametrize("state", ["completed", "cancelled"])
-    def test_one_that_is_over_needs_no_worker(self, state):
+    def test_completed_or_cancelled_job_reports_no_missing_worker(self, state):
         assert set(told(explain_job(a_job(state, workers=[], schedulers=0)))) == {state, "no_run_yet"}
 
 
@@ -233,24 +233,24 @@ class TestDestinations:
         awaited = Awaited(origin="https://hooks.example", **facts)
         return told(explain_run(a_run("blocked", destination=awaited)))
 
-    def test_one_that_is_left_alone_says_when_it_is_tried_and_how_to_end_the_wait(self):
+    def test_open_circuit_shows_the_next_probe_and_the_command_to_close_it(self):
         text = self.waits(state="open", probe_at=START + seconds(12))["circuit_open"]
 
         assert "in 12 s" in text
         assert "No attempt is used up" in text
         assert "duly destinations close https://hooks.example" in text
 
-    def test_one_that_is_tried(self):
+    def test_half_open_circuit_probes_now(self):
         assert "next try now" in self.waits(state="half_open")["circuit_open"]
 
-    def test_one_that_has_requested_to_be_left_alone(self):
+    def test_destination_that_requested_a_delay_is_explained_as_an_open_circuit(self):
         assert "circuit_open" in self.waits(state="closed", probe_at=START + seconds(90))
 
     def test_one_with_a_rate(self):
         assert "2.5 a second" in self.waits(state="closed", rate=2.5)["rate_limit"]
         assert "slow start" in self.waits(state="closed", ramp_rate=10.0)["rate_limit"]
 
-    def test_one_that_is_full(self):
+    def test_full_destination_shows_its_requests_in_flight(self):
         assert "4 of 5 requests" in self.waits(state="closed", slots=5, in_flight=4)["concurrency_limit"]
 
 
@@ -350,7 +350,7 @@ HELD_JOBS: list[tuple[str, JobFacts, str, timedelta | None]] = [
 
 
 @pytest.mark.parametrize(("code", "run", "resolved_by", "starts_in"), HELD_RUNS)
-def test_the_first_thing_that_holds_a_run_back_says_what_frees_it_and_when(code, run, resolved_by, starts_in):
+def test_blocker_of_a_run_names_its_resolution_and_probable_start(code, run, resolved_by, starts_in):
     blocker = blocker_of(explain_run(run))
 
     assert blocker is not None
@@ -360,7 +360,7 @@ def test_the_first_thing_that_holds_a_run_back_says_what_frees_it_and_when(code,
 
 
 @pytest.mark.parametrize(("code", "job", "resolved_by", "starts_in"), HELD_JOBS)
-def test_the_first_thing_that_holds_a_job_back_says_what_frees_it_and_when(code, job, resolved_by, starts_in):
+def test_blocker_of_a_job_names_its_resolution_and_probable_start(code, job, resolved_by, starts_in):
     blocker = blocker_of(explain_job(job))
 
     assert blocker is not None
@@ -376,7 +376,7 @@ def test_every_code_that_holds_is_among_these_stories():
 
 
 @pytest.mark.parametrize("state", ["running", "dead", "succeeded", "cancelled", "skipped", "expired"])
-def test_nothing_holds_what_runs_or_is_over(state):
+def test_running_or_ended_run_has_no_blocker(state):
     assert blocker_of(explain_run(a_run(state, worker="able"))) is None
 
 

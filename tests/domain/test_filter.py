@@ -98,7 +98,7 @@ REFUSED = {
 
 class TestRefusing:
     @pytest.mark.parametrize("text", REFUSED)
-    def test_a_refusal_names_the_place_and_the_remedy(self, text):
+    def test_filter_refusal_has_a_code_a_span_and_a_hint(self, text):
         code, span, hint = REFUSED[text]
 
         with pytest.raises(InvalidFilter) as refused:
@@ -138,7 +138,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=60))
-def test_whatever_is_typed_is_read_or_refused_with_a_place_inside_it(text):
+def test_filter_text_parses_or_is_refused_with_a_span_inside_it(text):
     try:
         parse(text, JOBS)
     except InvalidFilter as error:

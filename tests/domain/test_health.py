@@ -46,10 +46,10 @@ class TestClosed:
     def test_half_of_enough_answers_open_it(self, healthy, failing, opens):
         assert (judge(Health(healthy=healthy, failing=failing), EVEN) is not None) == opens
 
-    def test_one_that_asks_to_be_left_alone_is_left_alone_for_as_long(self):
+    def test_circuit_opens_for_as_long_as_the_destination_requests(self):
         assert judge(Health(requested_seconds=90), EVEN) == StateChange(state=State.OPEN, openings=1, wait_seconds=90)
 
-    def test_one_that_asks_for_less_than_its_cool_down_gets_that(self):
+    def test_circuit_stays_open_for_the_cool_down_if_the_request_is_shorter(self):
         turn = judge(Health(requested_seconds=0.2), EVEN)
         assert turn is not None
         assert turn.wait_seconds == 1
@@ -64,7 +64,7 @@ class TestCoolDown:
         assert cool_seconds(1, 0) == 0.75
         assert cool_seconds(1, 1) == 1.25
 
-    def test_one_that_falls_again_soon_is_left_alone_for_longer(self):
+    def test_circuit_that_reopens_soon_stays_open_longer(self):
         fallen = Health(openings=2, failures_in_a_row=5, since_state_change_seconds=CALM_SECONDS - 1)
         assert judge(fallen, EVEN) == StateChange(state=State.OPEN, openings=3, wait_seconds=4)
 
@@ -75,13 +75,13 @@ class TestCoolDown:
 
 class TestOpen:
     @pytest.mark.parametrize(("wait", "asked"), [(0.1, 0), (0, 0.1), (5, 5)])
-    def test_it_is_left_alone_while_it_cools_or_has_requested_for_it(self, wait, asked):
+    def test_circuit_stays_open_during_the_cool_down_or_a_requested_delay(self, wait, asked):
         assert judge(Health(state=State.OPEN, wait_seconds=wait, requested_seconds=asked), EVEN) is None
 
     def test_then_it_is_tried(self):
         assert judge(Health(state=State.OPEN, openings=3), EVEN) == StateChange(state=State.HALF_OPEN, openings=3)
 
-    def test_what_ends_late_changes_nothing(self):
+    def test_open_circuit_ignores_outcomes_that_arrive_late(self):
         assert judge(Health(state=State.OPEN, wait_seconds=1, failures_in_a_row=99, successes_in_a_row=9), EVEN) is None
 
 
@@ -112,7 +112,7 @@ class TestAfterAnOutage:
         assert (turn.state, turn.ramp_rate, turn.ramp_grows) == (State.CLOSED, RAMP_RATE_LEAST, True)
 
     @pytest.mark.parametrize("steady", [RAMP_RATE_LEAST, 100.0, 12_345.0])
-    def test_what_is_sent_stays_below_twice_the_steady_rate(self, steady):
+    def test_ramp_stays_below_twice_the_steady_rate(self, steady):
         turn = closed_by_hand(Health(steady_rate=steady))
         assert turn.ramp_rate is not None
         # A quarter of a second's worth may be drawn at once, on top of a second's.
@@ -122,19 +122,19 @@ class TestAfterAnOutage:
 
 class TestLettingThrough:
     @pytest.mark.parametrize("queue", [Queue(state=State.OPEN), Queue(is_waiting=True)])
-    def test_nothing_while_it_is_left_alone(self, queue):
+    def test_open_circuit_lets_nothing_through(self, queue):
         assert let_through(queue) == 0
 
     @pytest.mark.parametrize(("in_flight", "waiting", "going"), [(0, 0, 1), (1, 0, 0), (0, 1, 0)])
-    def test_one_at_a_time_while_it_is_tried(self, in_flight, waiting, going):
+    def test_half_open_circuit_lets_a_single_request_through(self, in_flight, waiting, going):
         assert let_through(Queue(state=State.HALF_OPEN, in_flight=in_flight, waiting=waiting)) == going
 
-    def test_as_many_as_find_a_place(self):
+    def test_destination_lets_through_as_many_requests_as_it_has_free_slots(self):
         assert let_through(Queue(slots=10)) == 10
         assert let_through(Queue(slots=10, in_flight=7, waiting=1)) == 2
         assert let_through(Queue(slots=10, in_flight=10, waiting=30)) == 0
 
-    def test_more_where_slots_change_hands_quickly(self):
+    def test_destination_lets_more_requests_through_when_responses_are_fast(self):
         assert let_through(Queue(slots=10, in_flight=10, answers_per_second=100)) == 75
 
     def test_as_many_as_have_a_turn_soon(self):

@@ -137,5 +137,5 @@ def test_each_way_to_the_world_is_seen(source, use):
         "import os\nos.getpid()",
     ],
 )
-def test_what_was_handed_in_is_free_to_use(source):
+def test_injected_clock_and_pure_functions_are_allowed(source):
     assert list(uses_of_banned(ast.parse(source))) == []

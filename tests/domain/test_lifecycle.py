@@ -29,7 +29,7 @@ def after(outcome: Outcome, *, policy: RunPolicy = POLICY, **run: Any):
 @pytest.mark.parametrize(
     ("outcome", "state"), [(Succeeded(), "succeeded"), (Succeeded('{"a": 1}'), "succeeded"), (Cancelled(), "cancelled")]
 )
-def test_what_has_ended_well_or_was_cancelled_is_final_whatever_came_before(outcome, state, attempt, losses):
+def test_succeeded_or_cancelled_run_is_final_after_any_attempt(outcome, state, attempt, losses):
     assert after(outcome, attempt=attempt, losses=losses) == Finish(state)
 
 
@@ -154,7 +154,7 @@ class TestRules:
 
         assert after(Failed("busy", retryable=False, exit=75), attempt=3, policy=policy) == Bury("busy")
 
-    def test_a_delay_takes_the_place_of_the_policys_and_is_drawn_as_it(self):
+    def test_rule_delay_replaces_the_policy_delay_with_the_same_jitter(self):
         policy = ruled(Rule("retry", error="*", delay_seconds=60))
 
         assert after(Failed("busy", kinds=kinds_of(OSError)), attempt=2, policy=policy) == WaitFor(seconds(30))
@@ -198,7 +198,7 @@ class TestAge:
     @pytest.mark.parametrize(
         "outcome", [Failed("no"), TimedOut(1.0), Lost(), Snoozed(seconds(5)), Failed("no", probe=True)]
     )
-    def test_one_that_would_start_later_is_buried_whatever_it_came_to(self, outcome):
+    def test_retry_beyond_the_max_age_ends_the_run_as_dead(self, outcome):
         policy = RunPolicy(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=99))
 
         buried = after(outcome, policy=policy)
@@ -220,7 +220,7 @@ class TestExpiry:
     """What is worthless late is not tried again late."""
 
     @pytest.mark.parametrize("outcome", [Failed("no"), TimedOut(1.0), Lost(), Snoozed(seconds(5))])
-    def test_a_retry_that_would_come_after_it_is_not_made(self, outcome):
+    def test_retry_past_the_expiry_ends_the_run_as_expired(self, outcome):
         ended = after(
             outcome, policy=RunPolicy(retry=Retry(base_seconds=10), expires_at=(NOW + seconds(5)).timestamp())
         )
@@ -230,7 +230,7 @@ class TestExpiry:
         assert ended.reason is not None
         assert ended.reason.startswith(f"{outcome.reason}; it expires at {NOW.year}-")
 
-    def test_one_that_comes_before_it_is_made(self):
+    def test_retry_before_the_expiry_is_scheduled(self):
         policy = RunPolicy(retry=Retry(base_seconds=10), expires_seconds=106)
 
         assert after(Failed("no"), policy=policy) == WaitFor(seconds(5))
@@ -240,7 +240,7 @@ class TestExpiry:
 
         assert isinstance(after(Failed("no"), policy=policy), Finish)
 
-    def test_what_was_found_too_late_ends(self):
+    def test_run_found_past_its_expiry_ends_as_expired(self):
         at = datetime(2026, 11, 1, 9, tzinfo=UTC)
 
         assert after(Expired(at)) == Finish("expired")
@@ -253,7 +253,7 @@ class TestSpent:
     @pytest.mark.parametrize(
         ("attempt", "before", "is_spent"), [(2, 0, False), (3, 0, True), (3, 1, False), (4, 1, True)]
     )
-    def test_what_was_claimed_for_more_than_its_handler_allows(self, attempt, before, is_spent):
+    def test_claimed_run_is_spent_beyond_the_attempts_its_handler_allows(self, attempt, before, is_spent):
         run = a_run(
             attempt=attempt,
             suspect=True,
@@ -263,7 +263,7 @@ class TestSpent:
 
         assert (spent(run) is not None) is is_spent
 
-    def test_it_is_buried_with_what_lasted_its_last_attempt(self):
+    def test_spent_run_is_dead_with_the_reason_of_its_last_attempt(self):
         assert after(Spent("worker lost", 1), suspect=True, losses=1) == Bury(
             "worker lost; its handler allows 1 attempt", losses=1, suspect=True
         )
@@ -288,5 +288,5 @@ class TestProbes:
         assert after(Failed("ill", status=500, probe=True), policy=ruled(Rule("dead", status="500"))) == Bury("ill")
 
 
-def test_nobody_is_believed_who_asks_for_more_than_a_day():
+def test_retry_after_is_capped_at_a_day():
     assert after(Failed("busy", retry_after=timedelta(days=400))) == WaitFor(timedelta(days=1))

@@ -17,13 +17,13 @@ def test_a_new_limit_and_a_lower_one_are_narrower():
     assert covered({Scope(queue="default"): 4}, {Scope(queue="default"): 5})
 
 
-def test_one_that_stands_is_higher_or_is_gone_is_not():
+def test_limit_that_is_unchanged_higher_or_removed_is_not_narrower():
     assert not covered({Scope(): 5}, {Scope(): 5})
     assert not covered({Scope(): 6}, {Scope(): 5})
     assert not covered({}, {Scope(): 5})
 
 
-def test_what_it_does_not_cover_is_left_alone():
+def test_narrowed_limit_leaves_runs_outside_its_scope():
     assert not covered({Scope(tenant=2): 1}, {})
     assert covered({Scope(tenant=2): 1}, {}, tenant=2)
     assert not covered({Scope(2, "mail"): 1}, {}, tenant=2)

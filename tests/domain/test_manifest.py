@@ -51,7 +51,7 @@ def test_a_job_is_owned_by_its_file_and_known_by_its_name():
     assert one("paused: null").is_paused is None
 
 
-def test_what_holds_for_all_is_said_once():
+def test_manifest_defaults_apply_to_every_job():
     head = "defaults: {queue: mail, priority: 2, retry: {max_attempts: 3}, timeout: PT5S, tz: Europe/Paris}"
 
     job = one("priority: 9", head).job
@@ -181,7 +181,7 @@ jobs:
         ('source: "a\\nb"', "f:1:1: source: source 'a\\nb' is not a name: 1 to 200 printable characters"),
     ],
 )
-def test_what_is_no_such_file_is_refused(text, message):
+def test_invalid_manifest_is_refused(text, message):
     if not text:
         with pytest.raises(InvalidManifest, match="None is not a mapping"):
             read(text)
@@ -214,7 +214,7 @@ def test_without_a_text_there_are_paths_and_pointers():
     assert problem.pointer == "/jobs/a~1b~0c/schedule/cron"
 
 
-def test_many_problems_are_cut_to_what_can_be_read():
+def test_manifest_error_truncates_a_long_list_of_problems():
     error = InvalidManifest([Problem(("jobs", str(number)), "wrong") for number in range(60)])
     assert (len(error.problems), str(error).splitlines()[-1]) == (60, "and 10 more")
 
@@ -270,7 +270,7 @@ def test_a_policy_and_an_expiry_are_read_and_exported_as_they_were_written():
     assert again.options == options
 
 
-def test_a_rule_that_makes_no_sense_is_refused_at_its_place():
+def test_invalid_retry_rule_in_a_manifest_names_its_path():
     [problem] = problems("source: s\njobs:\n  j: {target: greet, schedule: daily, retry: {rules: [{action: dead}]}}")
 
     assert "jobs.j.retry: " in problem

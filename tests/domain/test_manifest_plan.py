@@ -65,7 +65,7 @@ def test_a_job_that_the_file_names(found, kind, is_drift):
     assert (decided and decided.kind, bool(decided and decided.is_drift)) == (kind, is_drift)
 
 
-def test_what_a_running_program_declares_is_refused():
+def test_plan_refuses_a_job_that_a_running_program_declares():
     decided = step(kept(owner="code", source="app:app"), declared=True)
     assert decided is not None
     assert decided.kind is StepKind.REFUSE
@@ -106,7 +106,7 @@ def test_a_pause_is_the_files_business_only_where_it_says_so(state, paused, paus
     assert (decided and decided.pausing) == pausing
 
 
-def test_what_code_no_longer_declares_goes_on_once_it_is_adopted():
+def test_job_removed_from_code_resumes_when_a_file_adopts_it():
     removed = kept(owner="code", source="app:app", state="paused", pause_reason="removed from code")
     assert (decided := step(removed))
     assert decided.pausing is Pausing.RESUME
@@ -135,7 +135,7 @@ def test_options_of_its_own_differ_from_none():
     assert difference.field == "retry"
 
 
-def test_a_schedule_that_can_no_longer_be_read_is_compared_as_it_stands():
+def test_unreadable_stored_schedule_is_compared_in_its_stored_form():
     stored = '{"trigger": {"type": "cron", "expr": "0 1 * * *", "tz": "Gone/Zone"}}'
     [difference] = differences(kept(schedule=stored, every_seconds=None, anchor_at=None), FILE.jobs["j"].job)
     assert difference.before == {"type": "cron", "expr": "0 1 * * *", "tz": "Gone/Zone"}

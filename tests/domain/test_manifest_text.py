@@ -15,7 +15,7 @@ def refused(text):
     return (problem.line, problem.column), str(error.value)
 
 
-def test_every_entry_has_the_place_of_its_key():
+def test_manifest_entry_has_the_position_of_its_key():
     document = read_text("source: x\njobs:\n  a:\n    tags: [one,\n      two]\n", "duly.yaml")
 
     assert document.value == {"source": "x", "jobs": {"a": {"tags": ["one", "two"]}}}
@@ -50,7 +50,7 @@ def test_every_entry_has_the_place_of_its_key():
         ("|\n  a\n  b", "a\nb"),
     ],
 )
-def test_only_what_json_knows_is_more_than_text(written, read):
+def test_yaml_scalar_is_text_unless_json_has_its_type(written, read):
     assert read_text(f"a: {written}", "duly.yaml").value == {"a": read}
 
 
@@ -72,14 +72,14 @@ def test_only_what_json_knows_is_more_than_text(written, read):
         ('{"a": "\\ud800"}', (1, 10), "not YAML"),
     ],
 )
-def test_what_is_refused_names_its_place(text, place, words):
+def test_manifest_text_error_names_its_position(text, place, words):
     found, message = refused(text)
     assert found == place
     assert words in message
     assert message.startswith("duly.yaml")
 
 
-def test_aliases_are_read_and_what_they_unfold_to_is_counted():
+def test_yaml_aliases_expand_up_to_a_limit_of_values():
     assert read_text("a: &x [1, 2]\nb: *x", "duly.yaml").value == {"a": [1, 2], "b": [1, 2]}
     bomb = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
     assert f"more than {VALUES_MAX} values" in refused(bomb)[1]
@@ -130,5 +130,5 @@ _values = st.recursive(
 
 
 @given(st.dictionaries(_texts, _values, max_size=5))
-def test_what_is_written_is_read_back_as_the_same(value):
+def test_written_manifest_text_reads_back_to_the_same_value(value):
     assert read_text(write_text(value), "duly.yaml").value == value

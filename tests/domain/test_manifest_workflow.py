@@ -80,7 +80,7 @@ def test_a_job_starts_a_workflow_of_its_own_name_and_tags():
     assert "callbacks" not in nodes["extract"]["options"], "who is told is said of the workflow as a whole"
 
 
-def test_what_is_exported_asks_for_the_same():
+def test_exported_workflow_job_equals_the_stored_job():
     standing = sealed(kept(read()))
     written = export("shop", [standing], {})
     again = sealed(read_manifest(written).jobs["nightly"].job, standing.options)
@@ -150,12 +150,12 @@ def test_a_plan_names_the_nodes_that_differ_and_no_secret():
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(old, new, said):
+def test_workflow_error_in_a_manifest_names_its_path(old, new, said):
     assert old in FILE
     assert any(said in line for line in faults(FILE.replace(old, new, 1))), faults(FILE.replace(old, new, 1))
 
 
-def test_what_nodes_do_is_held_to_what_is_allowed():
+def test_node_commands_are_checked_against_the_allowed_commands():
     text = FILE.replace("target: load", "target: {type: command, argv: [/bin/rm]}")
 
     read(text).check_allowed(Allowed(commands={"/bin/rm": ()}))

@@ -21,7 +21,7 @@ scopes = st.builds(
         (Scope(7, "mail"), "queue mail of tenant 7", "queue_of_tenant"),
     ],
 )
-def test_a_scope_says_what_it_is(scope, words, kind):
+def test_pause_scope_has_a_description_and_a_kind(scope, words, kind):
     assert (str(scope), scope.kind) == (words, kind)
     assert kind in SCOPE_KINDS
 

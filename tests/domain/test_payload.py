@@ -64,7 +64,7 @@ def test_ten_thousand_levels_are_refused_like_sixty_five():
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_a_number_json_cannot_express_is_refused_wherever_it_stands(number):
+def test_number_that_json_cannot_express_is_refused_at_any_depth(number):
     with pytest.raises(InvalidPayload, match=r"contains (nan|inf|-inf), which JSON cannot express"):
         encode({"deep": [{"n": number}]}, "payload")
 
@@ -90,7 +90,7 @@ def test_a_lone_surrogate_is_refused_in_values_and_in_keys(value):
         {(1, 2): 3},
     ],
 )
-def test_what_is_not_json_is_refused(value):
+def test_payload_that_is_not_json_is_refused(value):
     with pytest.raises(InvalidPayload, match="payload is not JSON"):
         encode(value, "payload")
 
@@ -125,7 +125,7 @@ def test_any_value_becomes_storable(value):
 
 
 @pytest.mark.parametrize("text", ["[" * 256 + "]" * 256, '{"a": [1, 2.5]}', f'"{"[" * 3000}"', "9" * 4300])
-def test_what_is_stored_is_shown_as_it_is(text):
+def test_stored_json_is_shown_unchanged(text):
     assert msgspec.json.decode(msgspec.json.encode(read_anyhow(text))) == msgspec.json.decode(text)
 
 
@@ -138,5 +138,5 @@ def test_what_is_stored_is_shown_as_it_is(text):
         ("[", "Input data was truncated"),
     ],
 )
-def test_what_nobody_can_read_is_shown_as_its_text(text, why):
+def test_json_that_cannot_be_decoded_is_shown_as_text(text, why):
     assert read_anyhow(text) == {"unreadable": why, "text": text}

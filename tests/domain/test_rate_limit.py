@@ -17,14 +17,14 @@ def test_some_are_drawn_ahead_where_the_rate_is_high(rate, count, drawn):
     assert RateLimit("key:abc", rate).worth_drawing(count) == drawn
 
 
-def test_what_was_drawn_is_spent_and_then_there_is_none():
+def test_request_budget_is_spent_until_it_is_empty():
     budget = RequestBudget()
     budget.fill(2, 90.0, 100.0)
 
     assert [budget.spend(1, 100.5) for _ in range(3)] == [True, True, False]
 
 
-def test_what_was_not_spent_within_a_second_is_lost():
+def test_request_budget_expires_after_a_second():
     budget = RequestBudget()
     budget.fill(2, 90.0, 100.0)
 

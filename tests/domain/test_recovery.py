@@ -48,7 +48,7 @@ def test_a_policy_or_a_choice_decides(misfire, choice, expected):
     assert decided(choice, **misfire) == expected
 
 
-def test_one_that_was_missed_alone_is_the_whole_of_it():
+def test_recovery_of_a_single_missed_occurrence_creates_that_occurrence():
     assert decided(None, count=1, policy="fire_once") == ([0, 0], 1, [])
 
 
@@ -68,7 +68,7 @@ def test_the_nearest_rule_counts(rules, expected):
 
 
 @pytest.mark.parametrize(("spare", "rate"), [(None, 50.0), (0.0, 1.0), (-3.0, 1.0), (20.0, 10.0), (5_000.0, RATE_MAX)])
-def test_half_of_what_there_is_to_spare_is_proposed(spare, rate):
+def test_recovery_rate_proposal_is_half_of_the_spare_capacity(spare, rate):
     assert proposed_rate(spare) == rate
 
 

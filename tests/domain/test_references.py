@@ -71,12 +71,12 @@ def test_errors_are_put_in_and_are_null_where_there_are_none():
         ({"a": {"$error": 7}}, "is not a reference"),
     ],
 )
-def test_what_leads_nowhere_says_so(payload, message):
+def test_unresolved_reference_names_the_missing_value(payload, message):
     with pytest.raises(Unresolved, match=message):
         resolved(msgspec.json.encode(payload).decode(), RESULTS, {"page": 3})
 
 
-def test_what_may_be_a_reference_is_looked_at():
+def test_payload_with_possible_references_is_detected():
     assert has_references('{"a": {"$result": "x"}}')
     assert has_references('{"a": {"$item": true}}')
     assert not has_references('{"a": "$results"}')

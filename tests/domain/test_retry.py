@@ -94,7 +94,7 @@ policies = st.builds(
 
 
 @given(policy=policies, attempt=st.integers(1, 2000), chance=st.floats(0, 1, exclude_max=True))
-def test_every_gap_lies_within_what_is_documented(policy, attempt, chance):
+def test_retry_delay_stays_within_the_documented_bounds(policy, attempt, chance):
     gap = policy.delay_after(attempt, chance)
 
     assert policy.delay_after(attempt, 0.0) - MICROSECOND <= gap <= policy.longest_after(attempt) + MICROSECOND
@@ -108,14 +108,14 @@ def test_jitter_is_not_degenerate(policy):
 
 
 @given(policy=policies)
-def test_what_is_reported_of_a_policy_is_read_as_the_same(policy):
+def test_described_retry_policy_reads_back_to_the_same_policy(policy):
     told = described_policy(policy)
     again = retry_policy(**{name: value for name, value in told.items() if value != []})
 
     assert described_policy(again) == told
 
 
-def test_what_stood_in_rows_before_means_what_it_meant():
+def test_retry_policy_in_the_older_stored_form_behaves_the_same():
     kept = read_plain({"retry": {"max_attempts": 3, "base_seconds": 2.0, "cap_seconds": 8.0}}).policy.retry
 
     assert [kept.delay_after(attempt, 0.5).total_seconds() for attempt in (1, 2, 3, 4)] == [1, 2, 4, 4]
@@ -137,6 +137,6 @@ def test_what_stood_in_rows_before_means_what_it_meant():
         ({"max_age": "soon"}, "retry max_age 'soon' is not a duration"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_remedy(said, message):
+def test_retry_options_are_refused_with_a_remedy_when_invalid(said, message):
     with pytest.raises(InvalidOption, match=message):
         retry_policy(**said)

@@ -69,7 +69,7 @@ def test_the_first_rule_that_fits_is_given_and_none_where_none_does():
     assert rule_for(rules, kinds_of(ValueError)) is None
 
 
-def test_what_is_reported_of_a_rule_is_what_was_said():
+def test_described_retry_rule_equals_the_given_rule():
     said: list[dict[str, Any]] = [
         {"error": "ValueError", "action": "dead"},
         {"status": 404, "action": "retry", "delay": "PT5M"},

@@ -69,7 +69,7 @@ def test_it_rises_before_a_known_peak_and_falls_when_that_has_passed():
         (-1, None, {}),
     ],
 )
-def test_what_repeats_counts_in_every_minute(minute, every, expected):
+def test_repeating_job_counts_in_every_minute_it_fires(minute, every, expected):
     counted = spread(minute, 2, every)
 
     assert len(counted) == MINUTES_AHEAD

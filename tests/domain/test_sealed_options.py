@@ -33,7 +33,7 @@ def opened(target: Any, ring: Keyring | None = RING, tenant: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("target", [SECRET, IN_QUERY, PROGRAM, Container("a", ("b",), {"API_KEY": "k"})])
-def test_what_is_sealed_opens_where_it_was_sealed_for(target):
+def test_sealed_target_opens_only_in_its_own_tenant(target):
     kept = sealed(target)
 
     assert opened(kept) == target
@@ -46,7 +46,7 @@ def test_what_is_sealed_opens_where_it_was_sealed_for(target):
         sealed(target, ring=None)
 
 
-def test_no_secret_is_in_what_is_kept():
+def test_stored_options_contain_no_secret_in_clear_text():
     clear = options_of(target=IN_QUERY, callbacks=Callbacks(Callback(URL + "&key=ghi")))
     kept = seal_options(clear, 1, lambda: RING)
     shown: Any = kept.policy.target
@@ -60,7 +60,7 @@ def test_no_secret_is_in_what_is_kept():
     assert opened(told).url == URL + "&key=ghi", "a callback becomes a webhook of its own"
 
 
-def test_what_has_no_secret_is_left_as_it_is_without_a_key():
+def test_options_without_secrets_stay_unchanged_without_a_key():
     options = options_of(target=Webhook(URL, headers={"Accept": "a"}), callbacks=Callbacks(Callback(job="b")))
 
     assert seal_options(options, 1, lambda: None) is options
@@ -98,7 +98,7 @@ def test_a_text_that_only_looks_sealed_is_sealed_as_any_other():
         sealed(forged, ring=None)
 
 
-def test_a_value_that_is_as_it_stands_stays_sealed_as_it_is():
+def test_unchanged_secret_preserves_its_sealed_form():
     both = Keyring({"new": NEW, "old": OLD})
     standing = sealed(IN_QUERY)
 
@@ -127,7 +127,7 @@ def test_resealing_leaves_nothing_under_another_key():
     assert opened(msgspec.convert(node["options"]["target"], Webhook)) == IN_QUERY
 
 
-def test_what_was_not_shown_and_is_sent_back_keeps_its_value():
+def test_masked_secret_that_is_sent_back_preserves_its_value():
     standing = sealed(SECRET)
     moved = msgspec.structs.replace(masked(SECRET), method="PUT", retry=(404,))
 

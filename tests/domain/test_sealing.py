@@ -18,7 +18,7 @@ def a_keyring(*lines: str):
     return read_keyring("\n".join(lines), "keys.txt")
 
 
-def test_what_was_sealed_opens_again():
+def test_sealed_secret_opens_with_its_key():
     keyring = a_keyring(ONE)
 
     sealed = keyring.seal(Secret("whsec_x"), HERE, DRAW)
@@ -53,7 +53,7 @@ def test_a_changed_byte_is_noticed(place):
 
 
 @pytest.mark.parametrize("body", [b"", b"short", b"x" * 12])
-def test_what_is_no_sealed_text_does_not_open(body):
+def test_text_that_was_never_sealed_does_not_open(body):
     keyring = a_keyring(ONE)
     with pytest.raises(CannotOpen):
         keyring.open(Sealed(keyring.key_id, body), HERE)
@@ -67,7 +67,7 @@ def test_a_new_key_seals_and_the_old_one_still_opens():
     assert rotated.seal(Secret("new"), HERE, DRAW).key_id == TWO.partition(":")[0]
 
 
-def test_a_key_that_is_gone_is_named():
+def test_open_error_names_the_missing_key():
     sealed = a_keyring(ONE).seal(Secret("x"), HERE, DRAW)
 
     with pytest.raises(CannotOpen, match=ONE.partition(":")[0]):
@@ -87,7 +87,7 @@ def test_a_key_that_is_gone_is_named():
         "k 1:" + "A" * 43 + "=",
     ],
 )
-def test_what_is_no_keyring_is_refused_without_showing_it(text):
+def test_invalid_keyring_is_refused_without_showing_its_content(text):
     with pytest.raises(InvalidOption) as refused:
         read_keyring(text, "keys.txt")
 
@@ -100,7 +100,7 @@ def test_a_keyring_shows_no_key():
     assert ONE.partition(":")[2] not in repr(a_keyring(ONE))
 
 
-def test_a_signing_secret_is_what_receivers_know():
+def test_signing_secret_has_the_webhook_format_and_is_masked():
     secret = new_secret(DRAW)
 
     assert secret.reveal().startswith("whsec_")
@@ -109,6 +109,6 @@ def test_a_signing_secret_is_what_receivers_know():
 
 
 @pytest.mark.parametrize("text", ["", "whsec_", "whsec_!!!", "AAAA", "whsec_" + "AAAA" * 7, "whsec_" + "AAAA" * 22])
-def test_what_is_no_signing_secret_is_refused(text):
+def test_invalid_signing_secret_is_refused(text):
     with pytest.raises(InvalidOption):
         signing_key(Secret(text))

@@ -110,7 +110,7 @@ DIGEST = f"@sha256:{'0' * 64}"
         (Container("busybox", environment={"A": "x\ny"}), "variable 'A'"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_in_words(target, words):
+def test_invalid_target_is_refused_with_a_message(target, words):
     with pytest.raises(InvalidOption, match=words):
         check_target(target)
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_kept_is_refused_in_words(target, words):
         Container("library/busybox" + DIGEST),
     ],
 )
-def test_what_can_be_kept_is_kept_as_it_is_and_reported_as_it_is_requested_for(target):
+def test_valid_target_is_stored_and_described_without_change(target):
     assert check_target(target) == target
     assert read_target(spec_of_target(target)) == target
     options = options_of(target=target)
@@ -179,7 +179,7 @@ def test_an_operator_allows_each_variable_of_a_program_by_its_name():
 SECRET = Webhook(URL, headers={"Authorization": "Bearer x", "Accept": "text/plain"})
 
 
-def test_what_looks_like_a_secret_is_not_shown():
+def test_values_with_secret_names_are_masked():
     for name in ("Authorization", "X-Api-Key", "DEPLOY_TOKEN", "Cookie", "PASSWORD", "client-secret", "PGPASSWORD"):
         assert is_secret(name)
     for name in ("DATABASE_URL", "DB_PASS", "SMTP_PWD", "SENTRY_DSN", "PASSPHRASE"):
@@ -238,14 +238,14 @@ def test_words_for_people():
     assert what_lets_it_run("greet", "default").endswith("duly worker module:app")
 
 
-def test_a_webhook_that_nobody_could_sign_is_refused_with_what_to_do():
+def test_webhook_without_a_signing_key_is_refused_with_a_remedy():
     with pytest.raises(InvalidOption, match="duly secrets new-key"):
         Allowed(webhooks=False).check(Webhook(url="https://hooks.example/"))
     Allowed().check(Webhook(url="https://hooks.example/"))
 
 
 @pytest.mark.parametrize("when", ["end", "failure"])
-def test_a_url_that_nobody_could_tell_is_refused_as_a_webhook_is(when):
+def test_callback_url_without_a_signing_key_is_refused(when):
     told = Callbacks(**{when: Callback(url="https://hooks.example/")})
 
     with pytest.raises(InvalidOption, match=rf"on_{when} names a URL, and webhooks cannot be signed"):

@@ -46,7 +46,7 @@ def test_headers_of_a_job_are_taken():
         "Proxy-Authorization",
     ],
 )
-def test_what_we_say_ourselves_cannot_be_said_by_a_job(name):
+def test_header_that_duly_sets_is_refused_in_a_job(name):
     with pytest.raises(InvalidOption, match="is set by Duly"):
         check_headers({name: "x"})
 

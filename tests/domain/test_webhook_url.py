@@ -112,7 +112,7 @@ def test_an_address_has_one_normal_form(given, normal):
 
 
 @pytest.mark.parametrize("url", REFUSED)
-def test_what_has_no_single_meaning_is_refused_in_a_sentence(url):
+def test_ambiguous_webhook_url_is_refused_with_a_message(url):
     with pytest.raises(InvalidOption, match=r"^webhook url '.*': \w"):
         check_url(url)
 

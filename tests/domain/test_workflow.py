@@ -56,7 +56,7 @@ def refusal(workflow):
         ("", "a workflow needs at least one node", ()),
     ],
 )
-def test_what_is_no_graph_is_refused_with_the_path(shape, message, where):
+def test_invalid_graph_is_refused_with_the_path(shape, message, where):
     assert refusal(a_graph(shape)) == (message, where)
 
 
@@ -135,7 +135,7 @@ def test_parents_are_read(given, edges):
 @pytest.mark.parametrize(
     "given", ["a", 7, [7], [{"on": "success"}], [{"node": "a", "on": "never"}], [{"node": "a", "x": 1}]]
 )
-def test_what_names_no_parents_is_refused(given):
+def test_invalid_list_of_parents_is_refused(given):
     with pytest.raises(InvalidWorkflow, match="'n'"):
         read_edges("n", given)
 
@@ -155,7 +155,7 @@ def test_edges_hold_by_how_the_parent_ended(end):
     assert pauses(On.ALWAYS, end)
 
 
-def test_what_a_replay_covers():
+def test_replay_covers_a_node_and_its_descendants():
     edges = [("a", "b"), ("b", "d"), ("a", "c"), ("c", "d"), ("x", "c")]
 
     assert covered_by(edges, "b") == {"b", "d"}
@@ -219,7 +219,7 @@ def test_an_edge_back_makes_a_circle_that_is_named(nodes, data):
 
 
 @given(graphs())
-def test_covered_is_what_has_it_among_its_ancestors(nodes):
+def test_replay_covers_exactly_the_nodes_with_the_node_among_their_ancestors(nodes):
     edges = [(edge.parent, node.name) for node in nodes for edge in node.depends_on]
     before = ancestors(nodes)
 

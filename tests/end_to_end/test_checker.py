@@ -91,7 +91,7 @@ def test_a_good_history_has_no_finding(evidence):
         ),
     ],
 )
-def test_a_bad_history_is_named_for_what_it_is(evidence, finding):
+def test_checker_names_the_fault_of_a_bad_history(evidence, finding):
     found = checker.findings(evidence)
     assert any(re.match(finding, sentence) for sentence in found), found
 
@@ -113,13 +113,13 @@ def test_the_delay_of_a_take_over_counts_from_the_kill():
     assert checker.duplicates(TAKEN_OVER) == 1
 
 
-def test_what_was_lost_is_counted_from_the_kill_on():
+def test_checker_counts_losses_from_the_kill_on():
     assert [checker.lost_after(TAKEN_OVER, NOON, seconds) for seconds in (3.4, 3.5)] == [0, 1]
     assert checker.lost_after(TAKEN_OVER, NOON + 3.5, 10) == 0
 
 
 @pytest.mark.parametrize(("begin", "is_left_out"), [(1.0, True), (3.9, True), (5.3, False)])
-def test_who_was_to_start_again_before_postgresql_died_is_not_excused_by_that(begin, is_left_out):
+def test_restart_delay_counts_a_restart_due_before_postgresql_was_killed(begin, is_left_out):
     too = Strike("postgresql", 1, NOON + begin, NOON + begin + 1)
     late = TAKEN_OVER._replace(
         arrivals=[a_call(1, 0.1), a_call(2, 8.0)], strikes=[*TAKEN_OVER.strikes, too], records=[]

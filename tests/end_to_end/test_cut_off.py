@@ -27,7 +27,7 @@ RUNS = SLOTS + HELD_RUNS * len(HELD_SECONDS)
 
 
 @pytest.mark.timeout(100)
-def test_a_worker_cut_off_stops_itself_and_what_it_says_later_changes_nothing(tmp_path):
+def test_worker_cut_off_stops_itself_and_its_later_reports_change_nothing(tmp_path):
     with a_house(tmp_path) as house, a_wire(house.url, tmp_path / "wire") as (address, wire):
         house.start_scheduler("scheduler0")
         house.start_worker("worker0", slots=SLOTS, url=address)

@@ -404,7 +404,7 @@ def test_a_folder_without_programs_is_named(tmp_path):
 # What it finds in the folder
 
 
-def test_what_is_not_a_data_folder_is_left_as_it_is(fresh):
+def test_embedded_postgresql_refuses_a_foreign_folder_and_leaves_it_unchanged(fresh):
     (fresh / "postgres").mkdir(parents=True)
     (fresh / "postgres" / "thesis.txt").write_text("years of work")
     fresh.chmod(0o700)
@@ -452,7 +452,7 @@ def test_a_folder_in_which_others_can_write_is_refused(fresh):
         start(fresh)
 
 
-def test_a_file_in_place_of_the_folder_is_refused(fresh):
+def test_embedded_postgresql_refuses_a_file_as_its_data_folder(fresh):
     fresh.write_text("")
     with pytest.raises(DataFolderRefused, match="cannot be used"):
         start(fresh)
@@ -496,7 +496,7 @@ def test_a_new_folder_without_our_mark_is_left_as_it_is(fresh):
 # Who holds the folder
 
 
-def test_a_second_start_says_who_holds_the_folder(data, supervise):
+def test_second_start_names_the_process_that_uses_the_data_folder(data, supervise):
     holder = supervise(data)
     server = holder.wait()
 
@@ -514,7 +514,7 @@ def test_a_second_start_in_the_same_process_is_refused_too(data):
         assert ask(server.url, "select 1") == [(1,)]
 
 
-def test_what_a_killed_holder_was_starting_is_waited_for(data):
+def test_start_waits_for_the_child_of_a_killed_process_to_release_the_lock(data):
     """Between fork and exec, a child has its starter's lock."""
     lock = os.open(data / "lock", os.O_RDWR | os.O_TRUNC)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -526,7 +526,7 @@ def test_what_a_killed_holder_was_starting_is_waited_for(data):
         assert ask(server.url, "select 1") == [(1,)]
 
 
-def test_a_lock_that_nobody_seen_holds_is_refused_in_the_end(data, monkeypatch):
+def test_start_refuses_a_folder_whose_lock_has_no_visible_holder(data, monkeypatch):
     monkeypatch.setattr(embedded_folder, "_LET_GO_SECONDS", 0.1)
     ended = process_that_ended()
     with (data / "lock").open("w") as lock:
@@ -622,7 +622,7 @@ def test_a_stale_pid_file_does_not_stop_a_start(data, supervise, content):
         stranger.wait()
 
 
-def test_a_server_that_cannot_be_seen_keeps_the_folder(data, supervise):
+def test_start_refuses_a_folder_whose_server_is_not_visible(data, supervise):
     holder = supervise(data, "thread")
     server = holder.wait()
     holder.kill()

@@ -32,7 +32,7 @@ Asked = dict[str, list[Submitted] | Unavailable]
 
 
 @pytest.mark.timeout(100)
-def test_no_room_for_data_refuses_what_cannot_be_kept_and_nothing_else(tmp_path):
+def test_full_disk_refuses_only_writes_that_cannot_be_stored(tmp_path):
     with a_house_on_a_small_disk(tmp_path, "base", 96) as (house, disk):
         # A server without room may not even greet a new connection.
         with psycopg.connect(house.url, autocommit=True) as connection, filled(disk, leaving=4 * MEBIBYTE):

@@ -47,7 +47,7 @@ def test_after_crashes_of_the_server_streams_and_counters_have_every_end(tmp_pat
 
 
 @pytest.mark.timeout(100)
-def test_after_a_failover_streams_and_counters_go_on_and_say_what_they_lack(tmp_path):
+def test_event_streams_and_counters_continue_after_a_failover_and_report_gaps(tmp_path):
     with a_pair(tmp_path) as pair, a_house_on(tmp_path, pair) as house, an_audience(house) as audience:
         client = house.start("client", "client", house.ledger, RUNS, SECONDS, SCHEDULES)
         time.sleep(4)

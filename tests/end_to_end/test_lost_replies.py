@@ -76,7 +76,7 @@ def a_registry(calls: Counter) -> Registry:
     return registry
 
 
-async def test_what_is_created_is_created_once(unsteady, store):
+async def test_creation_with_lost_replies_creates_each_job_exactly_once(unsteady, store):
     address, proxy = unsteady
     proxy.lose(SHARE, "submit")
     async with Database(address) as database:
@@ -106,7 +106,7 @@ async def all_ended(store: Database) -> bool:
     return not await store.fetchval("select exists (select from duly.live_runs)")
 
 
-async def test_what_is_done_is_recorded_once_and_moves_on_once(unsteady, store):
+async def test_settlement_with_lost_replies_records_and_moves_each_run_exactly_once(unsteady, store):
     address, proxy = unsteady
     calls: Counter = Counter()
     run_ids = {answer.job_id for answer in await submit_many(store, [JOB] * RUNS, key="all")}
@@ -119,7 +119,7 @@ async def test_what_is_done_is_recorded_once_and_moves_on_once(unsteady, store):
     await _each_once(store, run_ids, calls)
 
 
-async def test_what_is_claimed_without_an_answer_is_handed_back_and_runs_once(unsteady, store):
+async def test_claim_with_lost_replies_returns_runs_and_each_executes_exactly_once(unsteady, store):
     address, proxy = unsteady
     calls: Counter = Counter()
     run_ids = {answer.job_id for answer in await submit_many(store, [JOB] * RUNS, key="all")}
@@ -142,7 +142,7 @@ async def _each_once(store: Database, run_ids, calls: Counter) -> None:
     assert await history.verify(store) == []
 
 
-async def test_what_is_staged_without_an_answer_fires_each_moment_once(unsteady, store):
+async def test_staging_with_lost_replies_fires_each_occurrence_exactly_once(unsteady, store):
     address, proxy = unsteady
     schedule = Recurring("work", "{}", "default", 5, every_shape(1) | {"overlap": {"policy": "allow"}})
     jobs = [await submit_recurring(store, schedule, key=f"schedule-{number}") for number in range(10)]

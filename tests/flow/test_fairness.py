@@ -77,7 +77,7 @@ async def test_under_a_steady_flood_of_the_highest_priority_the_lowest_starts(ur
             await flood
 
 
-async def test_a_tenant_whose_flood_has_drained_owes_nothing(url, store):
+async def test_tenant_carries_no_fairness_debt_after_its_backlog_drains(url, store):
     seen = Seen(0.0)
     await ready_runs(store, 10_000, tenant=2, late=60)
     async with working(url, registry_of(seen.work), slots=200):

@@ -71,7 +71,7 @@ async def test_handlers_of_processes_that_are_killed_never_overlap_more_than_the
     assert await history.verify(store) == []
 
 
-async def test_a_limit_that_is_set_keeps_back_what_was_claimed_ahead_within_two_seconds(url, store):
+async def test_new_queue_limit_returns_runs_claimed_ahead_within_two_seconds(url, store):
     """Sixty runs stand in the worker's wheel when the limit comes; from two seconds on they run one by one."""
     running, most = 0, 0
 

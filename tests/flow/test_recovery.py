@@ -88,7 +88,7 @@ async def place(database, clock):
     return place
 
 
-async def test_what_was_missed_is_held_and_what_is_on_time_goes_on(place, database):
+async def test_missed_occurrences_wait_for_approval_while_timely_runs_continue(place, database):
     by_cron, by_interval = await a_cron(database), await an_active_schedule(database)
     one_shot = await a_waiting_run(database, delay=600)
     await place.run(1)
@@ -144,7 +144,7 @@ async def test_by_approval_each_schedule_has_its_own_policy(place, database):
     assert await is_sound(database)
 
 
-async def test_what_a_person_chose_is_nearer_than_a_policy(place, database):
+async def test_recovery_rule_overrides_wider_rules_and_the_misfire_policy(place, database):
     chosen, tenants, other = [await a_cron(database, misfire=ALL) for _ in range(3)]
     await database.execute("insert into duly.tenants (tenant, name, created_at) values (2, 'other', $1)", START)
     for table in ("jobs", "timers"):
@@ -288,7 +288,7 @@ async def test_a_scheduler_looks_when_the_lane_may_go_on(place, database, clock)
     assert all(1 <= gap < 1.3 for gap in apart), made
 
 
-async def test_what_is_dismissed_is_left_out_with_a_record(place, database):
+async def test_dismissed_recovery_skips_missed_occurrences_with_a_record(place, database):
     by_cron, by_interval = await a_cron(database), await an_active_schedule(database)
     await place.run(1)
     await run_through(database)
@@ -339,7 +339,7 @@ async def test_a_second_outage_right_after_a_dismissal_is_noticed(place, databas
     assert await is_sound(database)
 
 
-async def test_a_second_outage_right_after_all_was_made_up_for_is_noticed(place, database):
+async def test_second_outage_right_after_a_finished_catch_up_opens_a_recovery(place, database):
     await a_cron(database)
     await place.run(1)
     await run_through(database)
@@ -356,7 +356,7 @@ async def test_a_second_outage_right_after_all_was_made_up_for_is_noticed(place,
     assert await is_sound(database)
 
 
-async def test_dismissed_half_way_what_was_made_and_waits_is_taken_back(place, database):
+async def test_recovery_dismissed_half_way_removes_its_waiting_runs(place, database):
     job = await a_cron(database, misfire=ALL | {"rate": 2})
     await place.run(1)
     await run_through(database)
@@ -421,7 +421,7 @@ async def test_a_recovery_that_finds_nothing_missed_ends_by_itself(place, databa
     assert await place.state() == "done"
 
 
-async def test_a_schedule_that_ended_meanwhile_is_made_up_for(place, database):
+async def test_schedule_that_ends_during_an_outage_catches_up_its_missed_occurrences(place, database):
     end = (START + 30 * MINUTE).isoformat()
     job = await a_cron(database, "*/10 * * * *", end=end, misfire=ALL | {"rate": 5})
     await place.run(1)
@@ -490,13 +490,13 @@ class TestWithoutARecovery:
                 await decide()
 
 
-class TestWhatIsRefused:
+class TestRejections:
     async def test_a_rate_that_is_none(self, place):
         for rate in (0, -1, 501):
             with pytest.raises(InvalidOption, match=rf"^rate {rate} .*\b500\b"):
                 await place.approve(rate=rate)
 
-    async def test_rules_for_what_is_decided(self, place, database):
+    async def test_approved_recovery_accepts_a_new_rate_only(self, place, database):
         await a_cron(database, misfire=ALL)
         await place.run(1)
         await run_through(database)

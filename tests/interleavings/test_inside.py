@@ -183,7 +183,7 @@ def few_turns(stepped, sides, stepped_database, clock):
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-async def test_whoever_comes_between_two_statements_there_is_one_winner(story, few_turns):
+async def test_interleaved_moves_have_one_winner_between_any_two_statements(story, few_turns):
     assert await few_turns(story, TURNS_MAX) > 10
 
 
@@ -199,7 +199,7 @@ async def test_with_a_turn_more(story, few_turns):
     assert await few_turns(story, TURNS_MAX_OF_PROOF) > 10
 
 
-def test_a_step_stands_before_each_statement_that_reads_or_writes():
+def test_step_precedes_each_statement_that_reads_or_writes():
     definition = """CREATE FUNCTION duly.f() AS $function$
     declare v_now timestamptz := duly.clock_now();
     begin

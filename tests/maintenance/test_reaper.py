@@ -53,8 +53,8 @@ async def die(reaper, clock) -> int:
     return moved
 
 
-class TestWhoIsDead:
-    async def test_a_worker_that_heartbeats_is_left_alone_for_ever(self, database, clock, reaper):
+class TestExpiredWorkers:
+    async def test_worker_with_heartbeats_is_never_reaped(self, database, clock, reaper):
         worker_id, run = await a_leased_run(database)
         for _ in range(20):
             await clock.advance(LEASE / 3)
@@ -99,7 +99,7 @@ class TestWhoIsDead:
         await clock.advance(0.001)
         assert await reaper.step() == 1
 
-    async def test_story_21_a_step_of_the_database_clock_forwards_kills_nobody(self, database, clock, reaper):
+    async def test_story_21_database_clock_step_forward_expires_no_worker(self, database, clock, reaper):
         worker_id, run = await a_leased_run(database)
         await reaper.step()
 
@@ -120,7 +120,7 @@ class TestWhoIsDead:
 
         assert await reaper.step() == 1
 
-    async def test_story_21_a_step_back_does_not_kill_who_heartbeats(self, database, clock, reaper):
+    async def test_story_21_database_clock_step_back_expires_no_worker_with_heartbeats(self, database, clock, reaper):
         worker_id, _ = await a_leased_run(database)
         await reaper.step()
         await clock.step(-600)
@@ -173,7 +173,7 @@ class TestWhoIsDead:
 
         assert await counts(database) == {"ready": 1200}
 
-    async def test_workers_are_reported_of_what_the_dead_one_left(self, database, clock, reaper):
+    async def test_reaper_notifies_workers_of_the_runs_that_it_reclaims(self, database, clock, reaper):
         await a_leased_run(database)
         heard: list[str] = []
         listener = await asyncpg.connect(database.url)
@@ -191,7 +191,7 @@ async def refuse(database: Database, run_id: UUID) -> None:
     await database.execute(f"alter table duly.attempts add constraint refused check (run_id <> '{run_id}') not valid")
 
 
-class TestWhatIsRefused:
+class TestRejections:
     """One run that cannot be moved on costs neither the other runs of its worker nor the other workers."""
 
     @pytest.fixture
@@ -208,7 +208,7 @@ class TestWhatIsRefused:
         yield bad, beside, good
         await database.execute("alter table duly.attempts drop constraint refused")
 
-    async def test_it_holds_up_no_other_run_and_no_other_worker(self, database, reaper, bad_and_good, caplog):
+    async def test_refused_run_delays_no_other_run_and_no_other_worker(self, database, reaper, bad_and_good, caplog):
         bad, beside, good = bad_and_good
 
         assert await reaper.step() == 2
@@ -237,7 +237,9 @@ class TestWhatIsRefused:
         [told] = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "reclaim_failed"]
         assert (told["runs"], told["first"]) == (1, bad.run_id)
 
-    async def test_it_is_tried_again_less_and_less_often(self, database, clock, reaper, bad_and_good, caplog):
+    async def test_refused_run_is_reclaimed_again_with_growing_delays(
+        self, database, clock, reaper, bad_and_good, caplog
+    ):
         for _ in range(4 * 60):
             await reaper.step()
             await clock.advance(0.25)
@@ -245,7 +247,7 @@ class TestWhatIsRefused:
         told = [record.__dict__["fields"]["again_in"] for record in caplog.records]
         assert told == [0.5, 1, 2, 4, 8, 16, 32]
 
-    async def test_it_is_moved_on_when_the_store_takes_it(self, database, clock, reaper, bad_and_good):
+    async def test_refused_run_is_reclaimed_when_the_store_accepts_it(self, database, clock, reaper, bad_and_good):
         bad, *_ = bad_and_good
         await reaper.step()
         await database.execute("alter table duly.attempts drop constraint refused")
@@ -274,7 +276,7 @@ class TestWhatIsRefused:
         assert await reaper.step() == 1
         assert await boxes_of(database, good.run_id) == ["ready"]
 
-    async def test_what_is_not_answered_is_put_off_so_that_the_others_come_first(
+    async def test_reaper_defers_a_worker_without_a_response_and_serves_others_first(
         self, database, reaper, bad_and_good, monkeypatch
     ):
         bad, _, good = bad_and_good
@@ -294,7 +296,7 @@ class TestWhatIsRefused:
         assert await boxes_of(database, good.run_id) == ["ready"]
 
 
-class TestStory04LeasesNobodyKnows:
+class TestStory04UnknownLeases:
     async def test_a_claim_after_the_reaper_is_refused(self, database, clock, reaper):
         worker_id = await a_worker(database)
         await die(reaper, clock)
@@ -323,9 +325,7 @@ class TestStory04LeasesNobodyKnows:
         assert await workers.heartbeat(database, worker_id) is None
         assert await retire(database, worker_id, []) is False, "it has left before"
 
-    async def test_what_hangs_on_a_worker_that_retires_without_its_knowledge_goes_back_unused(
-        self, database, clock, reaper
-    ):
+    async def test_retiring_worker_returns_leases_unknown_to_it_unused(self, database, clock, reaper):
         worker_id, known = await a_leased_run(database)
         _, unknown = await a_leased_run(database, worker_id)
         await settled(database, worker_id, known)
@@ -353,7 +353,7 @@ class TestStory04LeasesNobodyKnows:
 
 
 class TestStory08Poison:
-    async def test_what_was_due_after_the_last_safe_moment_goes_back_unused(self, database, clock, reaper):
+    async def test_run_due_after_the_last_safe_moment_is_returned_unused(self, database, clock, reaper):
         worker_id = await a_worker(database)
         due, ahead = await a_ready_run(database), await a_ready_run(database, delay=4)
         await clock.advance(LEASE - SAFE - seconds(2))
@@ -395,9 +395,7 @@ class TestStory08Poison:
         assert await history_of(database, run_id) == [(1, "lost", "retrying")]
         assert (await a_row(database, "ready", run_id))["attempt"] == 1
 
-    async def test_one_that_runs_no_code_of_ours_is_never_announced_and_counts_as_started(
-        self, database, clock, reaper
-    ):
+    async def test_webhook_run_is_never_announced_and_counts_as_started(self, database, clock, reaper):
         run_id = await a_ready_run(database, retry=AT_ONCE)
         await claimed(database, await a_worker(database))
         await die(reaper, clock)
@@ -442,9 +440,7 @@ class TestStory08Poison:
             assert await boxes_of(database, run_id) == ["ready"]
             assert [outcome for _, outcome, _ in await history_of(database, run_id)] == ["lost"]
 
-    async def test_a_suspect_that_ended_and_was_taken_back_is_not_blamed_for_what_depends_on(
-        self, database, clock, reaper
-    ):
+    async def test_suspect_that_ended_and_was_retracted_is_not_blamed_for_a_later_loss(self, database, clock, reaper):
         worker_id, run = await a_leased_run(database, retry=AT_ONCE)
         await workers.announce(database, worker_id, [run])
         await workers.retract(database, worker_id, [run])

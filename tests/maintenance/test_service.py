@@ -79,20 +79,18 @@ def maintenance(own_database) -> Maintenance:
 
 
 class TestHistory:
-    async def test_partitions_are_made_for_today_and_the_days_to_come(self, own_database, maintenance):
+    async def test_history_partitions_are_created_for_today_and_the_next_days(self, own_database, maintenance):
         await maintenance.keep_history()
 
         for parent in ("attempts_succeeded", "attempts_failed", "logs"):
             assert await partitions(own_database, parent) == ["20261102", "20261103", "20261104", "20261105"]
 
-    async def test_made_again_they_stay_as_they_are(self, own_database, maintenance):
+    async def test_history_partitions_stay_unchanged_when_created_again(self, own_database, maintenance):
         await maintenance.keep_history()
 
         assert await history.create_partitions(own_database, 4) == 0
 
-    async def test_outcomes_stand_in_the_partition_of_their_day_successes_and_failures_apart(
-        self, own_database, maintenance
-    ):
+    async def test_history_stores_successes_and_failures_in_separate_daily_partitions(self, own_database, maintenance):
         await maintenance.keep_history()
         worker_id, good = await a_leased_run(own_database)
         _, bad = await a_leased_run(own_database, worker_id)
@@ -103,7 +101,7 @@ class TestHistory:
 
         assert dict(rows) == {good.run_id: "attempts_succeeded_20261102", bad.run_id: "attempts_failed_20261102"}
 
-    async def test_what_came_before_its_partition_was_made_moves_into_it(self, own_database, maintenance):
+    async def test_history_moves_earlier_rows_into_a_partition_when_it_is_created(self, own_database, maintenance):
         worker_id, run = await a_leased_run(own_database)
         await settled(own_database, worker_id, run)
         assert await own_database.fetchval("select count(*) from duly.attempts_succeeded_default") == 1
@@ -148,7 +146,7 @@ class TestHistory:
         assert await own_database.fetchval("select count(*) from duly.attempts") == 0
         assert await boxes_of(own_database, bad.run_id) == ["dead"], "the dead outlive their history"
 
-    async def test_what_never_had_a_partition_is_forgotten_after_the_same_time(
+    async def test_history_rows_without_a_partition_are_deleted_after_the_same_retention(
         self, own_database, clock, maintenance, monkeypatch
     ):
         monkeypatch.setattr(service, "BATCH_MAX", 2)
@@ -230,7 +228,7 @@ class TestHistory:
 
 
 class TestSweep:
-    async def test_what_nobody_needs_is_forgotten(self, database, clock):
+    async def test_sweep_deletes_rows_that_no_run_needs(self, database, clock):
         worker_id, run = await a_leased_run(database, payload='"' + "x" * 5000 + '"')
         await database.execute(
             "insert into duly.progress values ($1, $2, 1, 2, 'half', duly.clock_now())", run.run_id, run.fence
@@ -246,7 +244,7 @@ class TestSweep:
         for table in ("idempotency_keys", "payloads", "progress", "checkpoints"):
             assert await database.fetchval(f"select count(*) from duly.{table}") == 0, table
 
-    async def test_what_is_needed_stays(self, database, clock):
+    async def test_sweep_keeps_rows_that_a_run_needs(self, database, clock):
         await a_worker(database)
         run_id = await a_ready_run(database, payload='"' + "x" * 5000 + '"')
         await database.execute("insert into duly.progress values ($1, 1, 1, 2, 'half', duly.clock_now())", run_id)
@@ -274,7 +272,7 @@ class TestSweep:
 
         assert left == [{ended, waiting}, {waiting}]
 
-    async def test_story_15_what_has_moved_on_leaves_its_room_to_those_who_come(self, own_database, maintenance):
+    async def test_story_15_vacuum_makes_the_space_of_moved_runs_reusable(self, own_database, maintenance):
         """Autovacuum comes by once a minute, which is too seldom for boxes that are filled and emptied all the time."""
         worker_id = await a_worker(own_database, lease=timedelta(hours=1))
         await all_the_way(own_database, worker_id, 1_000)
@@ -287,9 +285,7 @@ class TestSweep:
         grown = {box: (await pages(own_database))[box] / once[box] for box in once}
         assert all(share < 1.5 for share in grown.values()), grown
 
-    async def test_what_a_flood_leaves_behind_is_given_back_when_it_is_over(
-        self, own_database, maintenance, monkeypatch
-    ):
+    async def test_sweep_releases_the_disk_space_of_a_drained_backlog(self, own_database, maintenance, monkeypatch):
         monkeypatch.setattr(service, "HOLLOW_BYTES", 80_000)
         worker_id = await a_worker(own_database, lease=timedelta(hours=1))
         await many_ready_runs(own_database, 3_000)
@@ -354,8 +350,8 @@ WORK = {
 }
 
 
-class TestAside:
-    async def test_what_nobody_knows_goes_unroutable_and_comes_back_in_as_many_batches_as_it_takes(self, database):
+class TestUnroutable:
+    async def test_maintenance_marks_and_restores_all_unroutable_runs_in_batches(self, database):
         maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
         worker_id = await a_worker(database)
         await many_ready_runs(database, 2_500, handler="app:typo")
@@ -450,7 +446,7 @@ class TestLoop:
                 maintenance.stop()
                 await running
 
-    async def test_a_job_that_cannot_be_reported_keeps_nobody_from_reaping(self, database_url, monkeypatch):
+    async def test_reaper_runs_while_a_completion_callback_hangs(self, database_url, monkeypatch):
         async with Database(database_url, clock=SystemClock()) as database:
             maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
             asked = asyncio.Event()

@@ -46,7 +46,7 @@ async def test_at_a_high_rate_few_requests_ask_the_database(database):
     assert await database.fetchval("select tokens from duly.token_buckets") == 10_000 - 300
 
 
-async def test_what_was_drawn_ahead_is_never_more_than_the_rate_allows(database, clock):
+async def test_admissions_drawn_ahead_never_exceed_the_rate(database, clock):
     admission, key = Admission(database), a_key(rate=100.0)
 
     first = await admitted(admission, key, 1500)
@@ -92,7 +92,7 @@ async def test_a_batch_beyond_the_bucket_is_let_in_when_it_is_full_and_paid_for_
     assert await admitted(admission, key, 5) == 2
 
 
-async def test_a_refused_batch_does_not_stand_in_the_way_of_a_single_one(database):
+async def test_refused_batch_does_not_block_single_admissions(database):
     admission, key = Admission(database), a_key(rate=1.0)
     assert await admitted(admission, key, 5) == 5
 

@@ -65,7 +65,7 @@ async def rows(database):
     return [await database.fetch(f"select * from duly.{table} order by 1, 2, 3") for table in tables]
 
 
-async def test_what_is_not_there_is_created_as_the_file_says(database):
+async def test_missing_jobs_are_created_as_the_file_says(database):
     file = a_file(
         nightly={
             "schedule": {"cron": "30 2 * * *", "tz": "Europe/Paris", "jitter": "PT5M"},
@@ -124,7 +124,7 @@ async def test_a_failure_in_the_last_job_leaves_nothing(database):
     assert await rows(database) == before
 
 
-async def test_what_differs_is_changed_field_by_field(database):
+async def test_apply_changes_each_field_that_differs(database):
     await applied(database, a_file(noon={"payload": {"a": 1}}))
 
     file = a_file(noon={"payload": {"a": 2}, "queue": "mail", "schedule": {"cron": "0 13 * * *"}, "timeout": 5})
@@ -174,7 +174,7 @@ async def test_a_pruned_job_fires_no_more(database, clock):
     assert await database.fetchval("select count(*) from duly.ready") == 0
 
 
-async def test_what_somebody_else_has_changed_is_drift_and_is_put_right(database):
+async def test_apply_reports_outside_changes_as_drift_and_reverts_them(database):
     file = a_file(noon={}, other={})
     await applied(database, file)
     await amend(database, await find_job_id(database, "noon"), lambda one: msgspec.structs.replace(one, queue="mail"))
@@ -195,7 +195,7 @@ async def test_what_somebody_else_has_changed_is_drift_and_is_put_right(database
     assert await names(database) == ["noon", "other"]
 
 
-async def test_a_change_of_the_file_is_no_drift_after_somebody_has_made_it_by_hand(database):
+async def test_plan_reports_no_drift_after_the_file_adopts_a_manual_change(database):
     await applied(database, a_file(noon={}))
     await amend(database, await find_job_id(database, "noon"), lambda one: msgspec.structs.replace(one, queue="mail"))
 
@@ -221,7 +221,7 @@ async def test_a_pause_is_the_files_business_only_where_the_file_says_so(databas
     assert (await job(database, "held"))["state"] == "paused"
 
 
-async def test_what_was_made_by_hand_is_adopted_only_when_requested(database):
+async def test_apply_adopts_a_job_created_by_hand_only_on_request(database):
     made = await submit_recurring(database, a_schedule(name="noon", queue="mail"), key=a_key())
     before = await rows(database)
 
@@ -247,7 +247,7 @@ async def test_a_job_moves_from_one_file_to_another_by_adoption(database):
     assert (await applied(database, a_file("old"), prune=True)).done == (), "it is the old file's no more"
 
 
-async def test_what_a_program_declares_is_refused_while_it_runs_and_adopted_afterwards(database, clock):
+async def test_job_declared_in_code_is_adopted_only_after_its_program_has_ended(database, clock):
     declaration = msgspec.structs.replace(a_schedule(name="noon"), owner="code", source="app:app")
     declarations = Declarations(TENANT, "app:app", [declaration])
     await a_worker(database, declares=declarations.entries())
@@ -336,7 +336,7 @@ async def test_calendars_of_the_file_are_kept_before_the_jobs_that_use_them(data
     assert list(await schedules.calendars(database, TENANT, None)) == ["holidays"], "others may use it"
 
 
-async def test_all_that_cannot_be_kept_as_things_are_is_said_at_once(database):
+async def test_manifest_lists_all_unacceptable_jobs_at_once(database):
     text = """
 source: billing
 jobs:
@@ -459,7 +459,7 @@ async def exported(database, source="billing", *, by_hand=False):
     return read_manifest(document.value, document.places, "duly.yaml")
 
 
-async def test_a_plan_finds_no_difference_with_what_was_exported(database, clock):
+async def test_plan_of_an_exported_file_shows_no_difference(database, clock):
     calendars = {"holidays": {"tz": "Europe/Paris", "dates": ["2026-12-25"], "weekly": []}}
     kinds = {name: {"schedule": schedule} for name, schedule in EVERY_KIND.items()}
     options = {
@@ -485,7 +485,7 @@ async def test_a_plan_finds_no_difference_with_what_was_exported(database, clock
     assert (await applied(database, again)).done == ()
 
 
-async def test_what_was_made_by_hand_is_exported_and_adopted_as_it_is(database):
+async def test_jobs_created_by_hand_are_exported_and_adopted_unchanged(database):
     await put_calendar(database, {"name": "holidays", "dates": ["2026-12-25"]})
     for name, schedule in EVERY_KIND.items():
         wanted = a_file(**{name: {"schedule": schedule}}).jobs[name].job
@@ -508,7 +508,7 @@ async def test_another_tenants_jobs_are_not_seen(database):
     assert await names(database) == ["noon"]
 
 
-async def test_what_the_store_refuses_names_its_job(database):
+async def test_refusal_by_the_store_names_the_job(database):
     file = a_file(noon={"schedule": {**NOON, "overlap": "queue"}, "concurrency": {"key": "k"}})
     for step in (applied, planned):
         with pytest.raises(Refused, match=r"jobs\.noon: overlap queue beside a concurrency key"):

@@ -19,14 +19,14 @@ async def recorded(database):
     return [tuple(row) for row in await database.fetch("select action, actor, count from duly.audit order by action")]
 
 
-async def test_what_the_engine_does_is_not_recorded(database):
+async def test_moves_of_the_engine_leave_no_audit_entry(database):
     job_id = (await an_active_schedule(database)).job_id
     await pause(database, job_id)
 
     assert await recorded(database) == []
 
 
-async def test_what_somebody_does_is_recorded_once_and_what_changes_nothing_is_not(database):
+async def test_audit_records_each_change_once_and_no_call_that_changes_nothing(database):
     named = database.acting_as(ROOT)
     job_id = (await an_active_schedule(database)).job_id
     for move in (pause, pause, resume, resume, cancel_job, cancel_job):
@@ -67,7 +67,7 @@ async def test_a_note_apart_from_its_change_is_a_mistake(database):
         await record(database.acting_as(ROOT), 1, Action.JOB_PAUSED, Subject("job"))
 
 
-async def test_what_fails_after_it_was_recorded_leaves_neither(database, monkeypatch):
+async def test_failed_change_leaves_neither_effect_nor_audit_entry(database, monkeypatch):
     await database.execute(
         "insert into duly.api_keys (key_id, tenant, name, secret_hash, scopes, created_at)"
         " values ('aaaaaaaaaa', 1, 'ci', sha256('x'), '{admin}', duly.clock_now())"

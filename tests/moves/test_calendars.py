@@ -37,7 +37,7 @@ async def next_of(database, job_id):
     return found["pending_at"]
 
 
-async def test_what_uses_a_calendar_is_armed_anew_when_it_changes(database):
+async def test_calendar_change_rearms_the_schedules_that_use_it(database):
     assert await put_calendar(database, a_calendar()) == Kept("holidays", 0)
     first, second = await a_job(database), await a_job(database, {"type": "cron", "expr": "0 13 * * *"})
     other = await a_job(database, calendars=None)
@@ -62,7 +62,7 @@ async def test_the_scheduler_fires_by_the_new_calendar_afterwards(database, cloc
     assert await next_of(database, job_id) == noon(4)
 
 
-async def test_what_was_put_off_comes_at_once_when_nothing_blocks_it_any_more(database, clock):
+async def test_deferred_occurrence_fires_at_once_when_nothing_blocks_it_any_more(database, clock):
     await put_calendar(database, a_calendar("2026-11-02"))
     job_id = await a_job(database, calendars=[{"name": "holidays", "on_hit": "defer"}])
     skipping = await a_job(database)
@@ -79,7 +79,7 @@ async def test_what_was_put_off_comes_at_once_when_nothing_blocks_it_any_more(da
     assert await next_of(database, job_id) == noon(3)
 
 
-async def test_what_is_still_put_off_waits_for_the_first_instant_that_is_permitted(database, clock):
+async def test_occurrence_still_deferred_waits_for_the_first_permitted_instant(database, clock):
     await put_calendar(database, a_calendar("2026-11-02", "2026-11-03"))
     job_id = await a_job(database, calendars=[{"name": "holidays", "on_hit": "defer"}])
     await clock.advance(noon(2) + timedelta(hours=1) - START)
@@ -105,7 +105,7 @@ async def test_deferral_jitter_and_pauses_are_kept(database):
     assert await next_of(database, paused) == noon(3)
 
 
-async def test_what_was_left_out_on_request_stays_left_out(database):
+async def test_occurrence_skipped_on_request_stays_skipped_after_a_calendar_change(database):
     await put_calendar(database, a_calendar())
     job_id = await a_job(database)
     await skip_next(database, job_id)
@@ -126,7 +126,7 @@ async def test_a_put_that_was_cut_short_is_finished_by_another(database):
     assert await next_of(database, job_id) == noon(3)
 
 
-async def test_one_that_fires_meanwhile_is_looked_at_again(database, clock, monkeypatch):
+async def test_calendar_change_rereads_a_job_that_fires_meanwhile(database, clock, monkeypatch):
     await put_calendar(database, a_calendar())
     job_id = await a_job(database)
     retime, looks = schedules.retime, list[int]()
@@ -145,7 +145,7 @@ async def test_one_that_fires_meanwhile_is_looked_at_again(database, clock, monk
     assert await next_of(database, job_id) == noon(4)
 
 
-async def test_what_is_late_stays_a_misfire(database, clock):
+async def test_missed_occurrence_stays_a_misfire_after_a_calendar_change(database, clock):
     await put_calendar(database, a_calendar())
     job_id = await a_job(database)
     await clock.advance(timedelta(hours=10))
@@ -168,7 +168,7 @@ async def test_a_calendar_that_blocks_a_job_for_long_is_refused_and_the_job_is_n
     assert await next_of(database, job_id) == noon(2)
 
 
-async def test_one_that_never_stands_still_is_given_up_with_a_sentence(database, monkeypatch):
+async def test_calendar_change_gives_up_on_a_job_that_keeps_changing(database, monkeypatch):
     await put_calendar(database, a_calendar())
     await a_job(database)
 
@@ -190,7 +190,7 @@ async def test_more_jobs_than_a_page_are_all_armed(database, monkeypatch):
     assert {await next_of(database, job_id) for job_id in ids} == {noon(3)}
 
 
-async def test_a_calendar_is_forgotten_only_when_nobody_uses_it(database):
+async def test_calendar_is_dropped_only_when_no_job_uses_it(database):
     await put_calendar(database, a_calendar())
     await a_job(database, name="nightly")
 
@@ -207,7 +207,7 @@ async def test_a_calendar_is_forgotten_only_when_nobody_uses_it(database):
 @pytest.mark.parametrize(
     "definition", [7, {}, {"name": "x", "date": []}, {"name": "x", "dates": ["2026-02-30"]}, {"name": "x", "tz": "EST"}]
 )
-async def test_what_is_no_calendar_is_refused(database, definition):
+async def test_invalid_calendar_definition_is_refused(database, definition):
     with pytest.raises(TriggerError):
         await put_calendar(database, definition)
     assert await schedules.calendars(database, 1, None) == {}

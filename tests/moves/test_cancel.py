@@ -58,7 +58,7 @@ class TestRun:
         assert await history_of(database, run.run_id) == [(1, "cancelled", "cancelled"), (1, "failed", "retrying")]
         assert await runs.checkpoints(database, [run.run_id]) == {}
 
-    async def test_story_22_a_run_in_a_workers_hands_is_requested_to_stop_until_the_worker_confirms(self, database):
+    async def test_story_22_leased_run_is_requested_to_stop_until_its_worker_confirms(self, database):
         worker_id, run = await a_leased_run(database)
 
         assert await cancel_run(database, run.run_id) is CancelAnswer.REQUESTED
@@ -92,7 +92,7 @@ class TestRun:
         assert await cancel_run(database, run_id) is CancelAnswer.TOO_LATE
         assert await boxes_of(database, run_id) == ["dead"]
 
-    async def test_a_run_nobody_knows_is_not_found(self, database):
+    async def test_cancel_of_an_unknown_run_raises_not_found(self, database):
         run_id = RNG.uuid()
 
         with pytest.raises(NotFound, match=str(run_id)):
@@ -185,7 +185,7 @@ class TestCarryOut:
         assert await history_of(database, run.run_id) == [(1, "succeeded", "succeeded")]
         assert await database.fetchval("select count(*) from duly.signals") == 0
 
-    async def test_a_signal_for_a_run_nobody_knows_any_more_is_dropped(self, database):
+    async def test_signal_for_a_forgotten_run_is_dropped(self, database):
         worker_id, run = await a_leased_run(database)
         await self.leave_signal(database, worker_id, run)
         await database.execute("delete from duly.leased")
@@ -241,9 +241,7 @@ class TestSchedule:
         assert await counts(database) == {}
         assert (max(batches), sum(batches)) == (10, left)
 
-    async def test_who_leaves_a_concurrency_key_goes_last_so_that_nobody_who_waits_for_it_is_waited_for(
-        self, database, clock, monkeypatch
-    ):
+    async def test_cancel_locks_the_concurrency_key_after_the_blocked_runs(self, database, clock, monkeypatch):
         """As a stage does that has taken a run out of its box and comes to the gate with it."""
         monkeypatch.setattr(cancel, "_BATCH", 1)
         gated = options_of(concurrency=("door", 1))

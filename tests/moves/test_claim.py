@@ -31,7 +31,7 @@ from tests.builders import (
 from tests.clock import START
 
 
-async def test_a_claimed_run_is_in_the_workers_hands_and_nowhere_else(database):
+async def test_claimed_run_is_leased_to_the_worker_and_in_no_other_box(database):
     run_id = await a_ready_run(database, payload='{"n": 1}')
     worker_id = await a_worker(database)
 
@@ -119,7 +119,7 @@ async def test_only_the_queues_requested_for_are_touched(database):
     assert await claimed(database, await a_worker(database)) == []
 
 
-async def test_a_run_whose_handler_no_worker_knows_stays_ready_and_is_named(database):
+async def test_run_with_an_unknown_handler_stays_ready_and_is_named_unroutable(database):
     run_id = await a_ready_run(database, handler="unknown")
     worker_id = await a_worker(database)
 
@@ -130,7 +130,7 @@ async def test_a_run_whose_handler_no_worker_knows_stays_ready_and_is_named(data
     assert (named["queue"], named["handler"], named["runs"], named["oldest_due_at"]) == ("default", "unknown", 1, START)
 
 
-async def test_a_run_whose_handler_a_live_worker_knows_is_not_named(database, clock):
+async def test_run_with_a_handler_of_a_live_worker_is_not_named_unroutable(database, clock):
     await a_ready_run(database)
     await a_worker(database)
     assert await ready.unroutable(database) == []
@@ -153,7 +153,7 @@ async def test_the_depth_of_each_queue_is_reported_with_its_oldest_run(database,
 
 
 class TestLease:
-    async def test_a_worker_nobody_knows_claims_nothing(self, database):
+    async def test_unknown_worker_claims_nothing(self, database):
         run_id = await a_ready_run(database)
 
         with pytest.raises(WorkerExpired, match="has no live lease"):
@@ -161,7 +161,7 @@ class TestLease:
 
         assert await boxes_of(database, run_id) == ["ready"]
 
-    async def test_a_worker_whose_lease_has_run_out_claims_nothing_until_it_heartbeats_again(self, database, clock):
+    async def test_expired_worker_claims_nothing_until_its_next_heartbeat(self, database, clock):
         await a_ready_run(database)
         worker_id = await a_worker(database)
         await clock.advance(LEASE)
@@ -205,7 +205,7 @@ class TestFence:
         assert fences == sorted(set(fences))
         assert await boxes_of(database, run_id) in (["ready"], ["timers"])
 
-    async def test_story_07_the_sequence_hands_out_one_number_at_a_time(self, database):
+    async def test_story_07_fence_sequence_issues_one_number_at_a_time(self, database):
         assert await database.fetchval("select seqcache from pg_sequence where seqrelid = 'duly.fences'::regclass") == 1
 
     async def test_one_claim_draws_one_fence(self, database):
@@ -255,7 +255,7 @@ class TestDuplicate:
         assert await settled(database, worker_id, run) == []
         assert await boxes_of(database, run.run_id) == []
 
-    async def test_a_retry_of_a_run_that_stands_in_ready_already_is_settled_all_the_same(self, database):
+    async def test_retry_of_a_run_that_is_already_ready_is_still_settled(self, database):
         worker_id, run, _ = await self.duplicate(database)
 
         assert await settled(database, worker_id, run, Failed("again")) == []
@@ -263,7 +263,7 @@ class TestDuplicate:
         assert await boxes_of(database, run.run_id) == ["ready"]
         assert await history_of(database, run.run_id) == [(1, "failed", "retrying")]
 
-    async def test_the_hand_back_of_a_run_that_stands_in_ready_already_leaves_one(self, database):
+    async def test_hand_back_of_a_run_that_is_already_ready_leaves_one_copy(self, database):
         worker_id, run, _ = await self.duplicate(database)
 
         await hand_back(database, worker_id, [run])

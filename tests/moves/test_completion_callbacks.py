@@ -80,7 +80,7 @@ async def test_every_outcome_of_an_attempt_that_ends_the_run_is_reported(databas
     assert await states_told(database) == expected
 
 
-async def test_what_is_reported_says_all_that_is_known_of_the_end(database, clock):
+async def test_callback_event_contains_all_facts_of_the_end(database, clock):
     worker_id, run = await a_leased_run(database, callbacks=DONE, tags=["night"])
 
     await settled(database, worker_id, run, Succeeded('{"rows": 7}'))
@@ -114,7 +114,7 @@ async def test_what_is_reported_says_all_that_is_known_of_the_end(database, cloc
     }
 
 
-async def test_the_record_names_what_reported_and_keeps_no_address(database):
+async def test_run_record_names_its_callback_run_and_keeps_no_address(database):
     worker_id, run = await a_leased_run(database, callbacks=DONE, tags=["night"])
     await settled(database, worker_id, run)
 
@@ -124,7 +124,7 @@ async def test_the_record_names_what_reported_and_keeps_no_address(database):
     assert msgspec.json.decode(metadata) == {"tags": ["night"]}
 
 
-async def test_a_retry_tells_nobody_and_leaves_no_address_behind(database):
+async def test_retry_sends_no_callback_and_stores_no_address(database):
     worker_id, run = await a_leased_run(database, callbacks=BOTH)
     await settled(database, worker_id, run, Failed("busy"))
 
@@ -205,7 +205,7 @@ async def test_a_settle_requested_again_tells_once(database):
     assert len(await told(database)) == 1
 
 
-async def test_what_a_worker_says_too_late_is_reported_to_nobody(database):
+async def test_outcome_reported_after_the_run_is_lost_sends_no_callback(database):
     worker_id, run = await a_leased_run(database, callbacks=DONE)
     await lose(database, worker_id, [(run, Lost())], RNG)
 
@@ -214,7 +214,7 @@ async def test_what_a_worker_says_too_late_is_reported_to_nobody(database):
     assert await told(database) == []
 
 
-async def test_a_replayed_run_ends_again_and_tells_again_and_a_discard_tells_nobody(database):
+async def test_replayed_run_sends_its_callback_again_and_a_discard_sends_none(database):
     callbacks = Callbacks(failure=Callback(url=DEAD_URL))
     worker_id, run = await a_leased_run(database, callbacks=callbacks, retry=ONCE)
     await settled(database, worker_id, run, Failed("broken"))
@@ -228,7 +228,7 @@ async def test_a_replayed_run_ends_again_and_tells_again_and_a_discard_tells_nob
     assert len(await told(database)) == 2
 
 
-async def test_what_tells_is_an_ordinary_webhook_of_which_nobody_is_reported(database):
+async def test_callback_is_an_ordinary_webhook_run_without_callbacks(database):
     worker_id, run = await a_leased_run(database, callbacks=DONE, queue="default")
     await settled(database, worker_id, run)
 
@@ -238,14 +238,14 @@ async def test_what_tells_is_an_ordinary_webhook_of_which_nobody_is_reported(dat
     assert await history.verify(database) == []
 
 
-async def test_what_tells_goes_to_the_queue_that_is_named(database):
+async def test_callback_goes_to_the_queue_that_it_names(database):
     worker_id, run = await a_leased_run(database, callbacks=Callbacks(end=Callback(url=URL, queue="hooks")))
     await settled(database, worker_id, run)
 
     assert await database.fetchval("select queue from duly.ready where handler = '@webhook'") == "hooks"
 
 
-async def test_who_is_reported_has_no_say_in_how_a_run_is_run(database):
+async def test_callback_option_leaves_the_retry_policy_to_the_handler(database):
     worker_id = await a_worker(database)
     options = options_of(callbacks=DONE)
     await submit(database, msgspec.structs.replace(a_submission(), options=options), key=a_key())
@@ -257,7 +257,7 @@ async def test_who_is_reported_has_no_say_in_how_a_run_is_run(database):
     assert len(await told(database)) == 1
 
 
-class TestAJobIsTold:
+class TestCallbackJob:
     """Another job is triggered with the outcome, as if somebody had asked for it."""
 
     async def ended(self, database, job="follow-up", outcome=None, result="7"):
@@ -285,7 +285,7 @@ class TestAJobIsTold:
 
         assert [run.job_id for run in await claimed(database, worker_id)] == [job.job_id]
 
-    async def test_it_is_reported_once_whoever_tells_it(self, database):
+    async def test_callback_job_is_triggered_only_once_per_end(self, database):
         await an_active_schedule(database, name="follow-up")
         await self.ended(database)
 
@@ -303,7 +303,7 @@ class TestAJobIsTold:
         assert (await counts(database))["ready"] == 1
 
     @pytest.mark.parametrize("state", ["never was", "over", "paused", "another tenant's"])
-    async def test_one_that_is_not_there_is_on_record_and_no_error(self, database, state):
+    async def test_unavailable_callback_job_is_recorded_as_skipped_without_an_error(self, database, state):
         expected = {"job": "follow-up", "skipped": "no such job"}
         job = await an_active_schedule(database, name="another" if state == "never was" else "follow-up")
         if state == "over":
@@ -321,7 +321,7 @@ class TestAJobIsTold:
         assert await tell(database, LOG) == 0
 
     @pytest.mark.parametrize("state", ["paused", "over"])
-    async def test_one_that_goes_in_between_is_skipped_on_record(self, database, state):
+    async def test_callback_job_paused_or_cancelled_meanwhile_is_recorded_as_skipped(self, database, state):
         job = await an_active_schedule(database, name="follow-up")
         await self.ended(database)
         await (pause(database, job.job_id, "for now") if state == "paused" else cancel_job(database, job.job_id))
@@ -332,7 +332,7 @@ class TestAJobIsTold:
         )
         assert tuple(row) == (job.job_id, "skipped")
 
-    async def test_one_whose_payload_leaves_no_room_is_skipped_on_record(self, database):
+    async def test_callback_job_with_too_large_a_payload_is_recorded_as_skipped(self, database):
         large = msgspec.json.encode({"text": "x" * 250_000}).decode()
         await submit_recurring(database, a_schedule(name="follow-up", payload=large), key=a_key())
         await self.ended(database, result=msgspec.json.encode("y" * 60_000).decode())
@@ -342,7 +342,7 @@ class TestAJobIsTold:
         [row] = await database.fetch("select reason from duly.attempts where outcome = 'skipped'")
         assert row["reason"] == "skipped_too_large"
 
-    async def test_one_that_is_held_keeps_us_waiting_once_and_holds_no_other_up(self, database, caplog):
+    async def test_locked_callback_job_delays_delivery_once_and_blocks_no_other(self, database, caplog):
         held = await an_active_schedule(database, name="held")
         for _ in range(3):
             await self.ended(database, "held")
@@ -355,7 +355,7 @@ class TestAJobIsTold:
         assert [record.getMessage() for record in caplog.records] == ["completion_callback_delayed"]
         assert await tell(database, LOG) == 3
 
-    async def test_those_that_cannot_be_reported_hold_no_other_up(self, database, monkeypatch, caplog):
+    async def test_failing_callbacks_block_no_other(self, database, monkeypatch, caplog):
         monkeypatch.setattr("duly.moves.completion_callbacks.BATCH_MAX", 2)
         await an_active_schedule(database, name="follow-up")
         for _ in range(3):

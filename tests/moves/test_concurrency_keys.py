@@ -46,7 +46,7 @@ async def test_as_many_enter_as_there_are_slots_and_the_others_wait(database):
     assert await history.verify(database) == []
 
 
-async def test_a_limited_run_takes_no_place_before_it_is_due(database, clock):
+async def test_run_with_a_concurrency_key_takes_no_slot_before_it_is_due(database, clock):
     early = await a_ready_run(database, concurrency=("customer-7", 1), delay=3)
     late = await a_ready_run(database, concurrency=("customer-7", 1))
 
@@ -62,7 +62,7 @@ async def test_a_limited_run_takes_no_place_before_it_is_due(database, clock):
     "outcome",
     [Succeeded(), Failed("broken", retryable=False), Cancelled(), Lost(), Failed("again"), Snoozed(seconds(60))],
 )
-async def test_whatever_becomes_of_a_run_its_place_goes_to_the_oldest_who_waits(database, outcome):
+async def test_freed_slot_admits_one_blocked_run_after_any_outcome(database, outcome):
     run_ids = await five_at_the_gate(database)
     waiting = [run_id for run_id in run_ids if await boxes_of(database, run_id) == ["blocked"]]
     worker_id = await a_worker(database)
@@ -75,7 +75,7 @@ async def test_whatever_becomes_of_a_run_its_place_goes_to_the_oldest_who_waits(
     assert await history.verify(database) == []
 
 
-async def test_a_failed_run_stands_in_line_again_for_its_retry(database):
+async def test_failed_run_waits_for_a_slot_again_before_its_retry(database):
     await five_at_the_gate(database)
     worker_id = await a_worker(database)
     first, second = await claimed(database, worker_id)
@@ -99,7 +99,7 @@ async def test_the_last_to_leave_takes_the_concurrency_key_along(database):
     assert await database.fetch("select from duly.concurrency_keys") == []
 
 
-async def test_a_run_handed_back_keeps_its_place(database):
+async def test_run_handed_back_keeps_its_slot(database):
     await five_at_the_gate(database)
     worker_id = await a_worker(database)
     taken = await claimed(database, worker_id)
@@ -110,7 +110,7 @@ async def test_a_run_handed_back_keeps_its_place(database):
     assert await history.verify(database) == []
 
 
-async def test_a_cancelled_run_frees_its_place_and_one_that_waits_frees_none(database):
+async def test_cancelled_run_frees_its_slot_and_a_blocked_run_frees_none(database):
     run_ids = await five_at_the_gate(database)
     slots_used = [run_id for run_id in run_ids if await boxes_of(database, run_id) == ["ready"]]
     outside = [run_id for run_id in run_ids if run_id not in slots_used]
@@ -155,7 +155,7 @@ async def test_a_schedule_with_a_concurrency_key_comes_to_it_when_due(database, 
     assert await history.verify(database) == []
 
 
-async def test_two_who_leave_at_once_let_two_in(database):
+async def test_simultaneous_ends_of_two_runs_admit_two_blocked_runs(database):
     """Each counts in the gate's own row: counting others after waiting for the lock would read an old snapshot."""
     await five_at_the_gate(database)
     worker_id = await a_worker(database)
@@ -167,7 +167,7 @@ async def test_two_who_leave_at_once_let_two_in(database):
     assert await history.verify(database) == []
 
 
-async def test_story_05_one_who_comes_while_the_last_one_leaves_is_not_left_standing(database):
+async def test_story_05_run_that_arrives_while_the_last_slot_frees_is_admitted(database):
     """Whoever locks the gate last sees what the one before has done."""
     worker_id = await a_worker(database)
     for _ in range(10):
@@ -183,7 +183,7 @@ async def test_story_05_one_who_comes_while_the_last_one_leaves_is_not_left_stan
         await settled(database, worker_id, follower)
 
 
-async def test_a_waiter_forgotten_at_a_free_place_is_let_in_by_maintenance(database):
+async def test_maintenance_admits_runs_left_blocked_at_a_free_slot(database):
     await five_at_the_gate(database)
     await database.execute("delete from duly.ready; update duly.concurrency_keys set active = 0")
     assert [row["broken"] for row in await history.verify(database)] == ["run waiting at a gate with a free place"] * 3
@@ -192,7 +192,7 @@ async def test_a_waiter_forgotten_at_a_free_place_is_let_in_by_maintenance(datab
     assert await history.verify(database) == []
 
 
-async def test_maintenance_passes_over_all_that_waits_for_no_place_and_misses_no_concurrency_key(database):
+async def test_maintenance_skips_runs_blocked_otherwise_and_misses_no_concurrency_key(database):
     for kind in ("workflow", "destination", "rate"):
         await many_blocked_runs(database, 1_000, waits_for=kind, key="%s")
     for name in ("%", "'", "A", "a", "a\x01", "\x7f"):

@@ -62,7 +62,7 @@ class TestEdit:
         assert run.payload is not None
         assert not run.payload_stored
 
-    async def test_what_is_too_large_or_too_deep_is_refused(self, database, worker_id):
+    async def test_edit_of_a_dead_run_refuses_a_payload_too_large_or_too_deep(self, database, worker_id):
         run_id = await a_dead_run(database, worker_id)
         deep: list = []
         for _ in range(DEPTH_MAX + 1):
@@ -72,7 +72,7 @@ class TestEdit:
             with pytest.raises(InvalidPayload):
                 await dead.edit(database, 1, [run_id], payload)
 
-    async def test_a_unroutable_and_another_tenants_are_left_alone(self, database, worker_id):
+    async def test_edit_ignores_unknown_runs_and_those_of_another_tenant(self, database, worker_id):
         run_id = await a_dead_run(database, worker_id)
 
         assert await dead.edit(database, 2, [run_id], {}) == []
@@ -89,7 +89,7 @@ class TestBulk:
         assert set(found.sample) <= set(made)
         assert await counts(database) == {"dead": 12}
 
-    async def test_a_replay_takes_what_fits(self, database, worker_id):
+    async def test_bulk_replay_moves_only_the_matching_runs(self, database, worker_id):
         wanted = [await a_dead_run(database, worker_id, tags=["new"]) for _ in range(3)]
         await a_dead_run(database, worker_id)
 
@@ -142,7 +142,7 @@ class TestBulk:
 
         assert (await dead.replay_matching(database, 1, EVERYTHING)).moved == 5
 
-    async def test_what_dies_again_meanwhile_is_left_where_it_is(self, database, worker_id, monkeypatch):
+    async def test_bulk_replay_leaves_runs_that_die_again_meanwhile(self, database, worker_id, monkeypatch):
         monkeypatch.setattr(dead, "_STATEMENT_MAX", 1)
         for _ in range(3):
             await a_dead_run(database, worker_id)

@@ -73,7 +73,7 @@ async def next_of(database: Database) -> tuple:
     return job["state"], job["next_run_at"]
 
 
-async def test_what_a_program_declares_is_made(database):
+async def test_declared_schedule_is_created(database):
     assert await at(database, AT_TEN).start() == [(NAME, "created")]
 
     job = await the_job(database)
@@ -142,7 +142,7 @@ class TestVersions:
         assert sorted([len(await one.look()), len(await other.look())]) == [0, 1]
         assert await the_job(database) == job
 
-    async def test_a_roll_back_waits_until_the_newer_has_gone(self, database):
+    async def test_rolled_back_version_waits_until_the_newer_one_ends(self, database):
         older, newer = at(database, AT_TEN), at(database, AT_ELEVEN)
         await older.start()
         await newer.start()
@@ -155,7 +155,7 @@ class TestVersions:
 
         assert await next_of(database) == ("active", hour(10))
 
-    async def test_a_newer_one_that_died_is_gone_when_its_lease_is_over(self, database, clock):
+    async def test_crashed_newer_version_yields_when_its_lease_expires(self, database, clock):
         older, newer = at(database, AT_TEN), at(database, AT_ELEVEN)
         await older.start()
         await newer.start()
@@ -185,7 +185,7 @@ class TestVersions:
         assert await programs[1].look() == [(NAME, "changed")]
         assert await next_of(database) == ("active", hour(11))
 
-    async def test_what_only_the_newer_declares_is_not_removed_by_the_older(self, database):
+    async def test_older_version_does_not_remove_jobs_that_only_the_newer_declares(self, database):
         older, newer = Program(database), at(database, AT_TEN)
         await older.start()
         await newer.start()
@@ -216,7 +216,7 @@ class TestVersions:
 class TestRemoved:
     """A decorator is taken away, and comes back."""
 
-    async def test_what_nobody_declares_any_more_is_paused_and_says_why(self, database):
+    async def test_job_that_is_no_longer_declared_is_paused_with_a_reason(self, database):
         program = at(database, AT_TEN)
         await program.start()
         await program.end()
@@ -235,7 +235,7 @@ class TestRemoved:
 
         assert await without.look() == []
 
-    async def test_declared_again_it_goes_on_with_what_comes_next(self, database, clock):
+    async def test_job_declared_again_resumes_with_its_next_occurrence(self, database, clock):
         await (program := at(database, AT_TEN)).start()
         await program.end()
         await (without := Program(database)).start()
@@ -300,7 +300,7 @@ class TestPeople:
         job = await the_job(database)
         assert (job["state"], job["pause_reason"], job["removed_at"]) == ("paused", "month's end", None)
 
-    async def test_whoever_pauses_what_was_removed_has_it_paused_when_it_returns(self, database):
+    async def test_removed_job_paused_by_hand_stays_paused_when_declared_again(self, database):
         await (program := at(database, AT_TEN)).start()
         await program.end()
         await (without := Program(database)).start()
@@ -311,7 +311,7 @@ class TestPeople:
         job = await the_job(database)
         assert (job["state"], job["pause_reason"]) == ("paused", "month's end")
 
-    async def test_whoever_resumes_what_was_removed_has_it_running(self, database):
+    async def test_removed_job_resumed_by_hand_stays_active(self, database):
         await (program := at(database, AT_TEN)).start()
         await program.end()
         await (without := Program(database)).start()
@@ -329,7 +329,7 @@ class TestPeople:
         assert (await trigger(database, job_id, key=a_key())).state == "ready"
         assert await next_of(database) == ("active", hour(10))
 
-    async def test_it_is_cancelled_only_when_nobody_would_make_it_again(self, database):
+    async def test_declared_job_is_cancelled_only_when_no_program_would_recreate_it(self, database):
         await (program := at(database, AT_TEN)).start()
         job_id = (await the_job(database))["job_id"]
 
@@ -339,7 +339,7 @@ class TestPeople:
         assert await cancel_job(database, job_id) == "cancelled"
         assert await program.start() == [(NAME, "created")]
 
-    async def test_a_persons_job_of_that_name_is_left_alone(self, database):
+    async def test_declaration_leaves_an_api_job_of_the_same_name_unchanged(self, database):
         theirs = await an_active_schedule(database, name=NAME)
         program = at(database, AT_TEN)
 
@@ -359,7 +359,7 @@ async def test_a_schedule_that_cannot_be_kept_holds_up_no_other(database):
     assert await program.look() == [(NAME, "created")]
 
 
-async def test_a_schedule_whose_end_is_past_is_refused_and_not_a_fault(database):
+async def test_declared_schedule_whose_end_is_past_is_refused_without_an_error(database):
     rule = {"type": "rrule", "rrule": "FREQ=DAILY;COUNT=3", "dtstart": "2020-01-01T00:00:00"}
     job = Recurring("nightly", "{}", "default", 5, {"trigger": rule}, NAME, owner="code", source="app:app")
 
@@ -370,7 +370,7 @@ async def test_a_schedule_whose_end_is_past_is_refused_and_not_a_fault(database)
     )
 
 
-async def test_what_is_over_stays_over_until_it_is_declared_anew(database, clock):
+async def test_completed_job_stays_completed_until_a_new_declaration(database, clock):
     program = at(database, AT_TEN, max_runs=1)
     await program.start()
     await clock.advance(timedelta(hours=1))
@@ -425,7 +425,7 @@ async def test_cut_short_anywhere_the_next_look_finishes_it(database_url, databa
         assert cut.asked < 30
 
 
-async def test_one_that_is_denser_than_its_tenant_may_have_it_is_refused_and_holds_up_no_other(database):
+async def test_schedule_too_dense_for_its_tenant_is_refused_and_blocks_no_other(database):
     await tenants.set_limits(database, 1, Limits(least_period=timedelta(hours=1)))
 
     looked = await Program(database, declared("* * * * *"), declared(AT_TEN, name="app:rare")).start()

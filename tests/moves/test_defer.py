@@ -69,7 +69,7 @@ async def test_a_run_that_was_taken_away_is_not_waiting(database):
     assert await counts(database) == {}
 
 
-async def test_the_place_at_a_concurrency_key_is_given_back_and_entered_again(database):
+async def test_deferred_run_returns_its_slot_and_waits_for_a_slot_again(database):
     first, second = [await a_ready_run(database, concurrency=("customer-7", 1)) for _ in range(2)]
     worker_id = await a_worker(database)
     await staged(database)
@@ -93,7 +93,7 @@ async def test_the_place_at_a_concurrency_key_is_given_back_and_entered_again(da
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "succeeded"])
-async def test_a_waiting_run_keeps_the_place_of_an_overlap_until_it_ends(database, clock, ending):
+async def test_deferred_run_keeps_its_overlap_slot_until_it_ends(database, clock, ending):
     await an_active_schedule(database, every=60, overlap={"policy": "queue", "limit": 10})
     await clock.advance(60)
     await staged(database)

@@ -173,7 +173,7 @@ async def test_a_check_does_not_wait_for_a_clock_that_was_set_back(database, clo
     await nothing_is_left_over(database)
 
 
-async def test_what_is_to_be_looked_at_again_is_not_looked_at_before(database, clock):
+async def test_dependency_recheck_waits_for_its_moment(database, clock):
     parent = await a_ready_run(database)
     await a_ready_run(database, depends_on=[parent])
     async with database.transaction() as moving:
@@ -188,7 +188,7 @@ async def test_what_is_to_be_looked_at_again_is_not_looked_at_before(database, c
         assert await check_dependents(database) == 0
 
 
-async def test_a_replay_of_what_was_dead_changes_nothing(database):
+async def test_replay_of_a_dead_dependency_changes_nothing(database):
     worker_id = await a_worker(database)
     parent = await a_ready_run(database, retry=Retry(max_attempts=1))
     child = await a_ready_run(database, depends_on=[(parent, "failure")])
@@ -201,7 +201,7 @@ async def test_a_replay_of_what_was_dead_changes_nothing(database):
     assert len(await history_of(database, child)) == 1
 
 
-async def test_what_was_dead_or_discarded_when_it_was_named_has_failed(database):
+async def test_dependency_dead_or_discarded_when_named_counts_as_failed(database):
     dead, gone = await a_dead_run(database), await a_dead_run(database)
     await discard(database, [gone])
     child = await a_ready_run(database, depends_on=[(dead, "failure"), (gone, "failure")])
@@ -244,7 +244,7 @@ async def test_a_child_that_ends_while_it_waits_leaves_nothing(database, clock, 
     await nothing_is_left_over(database)
 
 
-async def test_what_is_due_later_or_has_a_concurrency_key_goes_by_way_of_timers(database, clock):
+async def test_dependent_with_a_delay_key_or_rate_passes_through_timers(database, clock):
     worker_id = await a_worker(database)
     parent = await a_ready_run(database)
     later = await a_ready_run(database, depends_on=[parent], delay=60)
@@ -293,7 +293,7 @@ async def test_a_very_large_payload_comes_along(database):
     assert (run.run_id, run.payload_stored) == (child, True)
 
 
-async def test_what_nobody_knows_is_refused(database):
+async def test_unknown_dependency_is_refused(database):
     unknown = UUID(int=7)
     with pytest.raises(InvalidOption, match=f"names job {unknown}, of which nothing is known"):
         await a_ready_run(database, depends_on=[unknown])
@@ -323,7 +323,7 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("depends_on", BROKEN)
-async def test_what_reads_as_nothing_is_refused(database, depends_on):
+async def test_malformed_depends_on_option_is_refused(database, depends_on):
     options = '{"depends_on": ' + depends_on.replace("{0}", str(await a_ready_run(database))) + "}"
     many = list(jobs.submit_arguments(1, a_key(), [a_submission()], None, HORIZON))
     many[8] = [options]

@@ -94,7 +94,7 @@ class TestShares:
         assert (allowed.slots, allowed.tokens, allowed.health.state) == (8, None, State.CLOSED)
         assert (await the_destination(database)).waiting == 1
 
-    async def test_nobody_grows_into_what_another_may_use(self, database):
+    async def test_worker_is_granted_only_slots_that_no_other_worker_has(self, database):
         await budget(database, 10)
         first, second = await a_worker(database), await a_worker(database)
 
@@ -115,14 +115,14 @@ class TestShares:
         assert (await told(database, second, waiting=10, wanted=10, holds=0)).slots == 3
         assert await shares(database) == 10
 
-    async def test_where_nobody_waits_in_vain_one_may_have_it_all(self, database):
+    async def test_worker_is_granted_all_free_slots_when_no_other_waits(self, database):
         await budget(database, 10)
         first, second = await a_worker(database), await a_worker(database)
         await told(database, first, in_flight=1, wanted=1, holds=1)
 
         assert (await told(database, second, waiting=20, wanted=20)).slots == 9
 
-    async def test_what_is_given_up_is_free(self, database):
+    async def test_slots_that_a_worker_gives_up_become_free(self, database):
         await budget(database, 4)
         first, second = await a_worker(database), await a_worker(database)
         await told(database, first, waiting=4, wanted=4)
@@ -151,7 +151,7 @@ class TestShares:
         assert (await the_destination(database)).in_flight == 0
         assert (await the_destination(database)).healthy_total == 0
 
-    async def test_what_number_a_worker_was_at_is_forgotten_with_it(self, database):
+    async def test_report_number_is_deleted_with_its_worker(self, database):
         worker_id = await a_worker(database)
         await told(database, worker_id, waiting=1, wanted=1)
 
@@ -159,7 +159,7 @@ class TestShares:
 
         assert await database.fetchval("select count(*) from duly.destination_reports") == 0
 
-    async def test_the_share_of_a_worker_that_is_gone_is_free(self, database):
+    async def test_share_of_a_retired_worker_becomes_free(self, database):
         await budget(database, 5)
         first, second = await a_worker(database), await a_worker(database)
         await told(database, first, waiting=5, wanted=5)
@@ -169,7 +169,7 @@ class TestShares:
         assert (await told(database, second, waiting=5, wanted=5)).slots == 5
         assert await shares(database) == 5
 
-    async def test_what_a_worker_that_is_gone_had_under_way_is_not_under_way(self, database):
+    async def test_load_of_a_retired_worker_is_no_longer_counted(self, database):
         first, second = await a_worker(database), await a_worker(database)
         await told(database, first, in_flight=3, waiting=2, wanted=5, holds=3)
         await told(database, second, in_flight=1, wanted=1, holds=1)
@@ -182,7 +182,7 @@ class TestShares:
         assert (found.in_flight, found.waiting) == (1, 0)
         assert (await destinations.totals(database, 10)).in_flight == 1
 
-    async def test_what_is_under_way_is_shown_to_its_tenant_and_to_no_other(self, database):
+    async def test_load_of_a_destination_is_shown_to_its_tenant_only(self, database):
         await told(database, await a_worker(database), in_flight=3, wanted=3, holds=3)
         destination_id = (await the_destination(database)).destination_id
         seen = []
@@ -282,9 +282,7 @@ class TestRates:
 
         assert drawn == pytest.approx(200 * 10, abs=25)
 
-    async def test_what_a_rate_that_was_higher_has_given_ahead_holds_up_a_lower_one_for_a_second_at_most(
-        self, database, clock
-    ):
+    async def test_reservations_of_a_higher_rate_delay_a_lower_one_by_a_second_at_most(self, database, clock):
         await budget(database, 100, rate=1_000)
         worker_id = await a_worker(database, lease=_LONG)
         assert (await told(database, worker_id, waiting=900, wanted=50, tokens=900)).tokens == 501
@@ -295,7 +293,7 @@ class TestRates:
         assert turns_of(await told(database, worker_id, waiting=9, wanted=9, tokens=9), 0) == [0.5]
 
     @pytest.mark.parametrize("rate", [8, None])
-    async def test_one_that_is_closed_by_hand_gives_no_turn_again_that_a_worker_holds(self, database, clock, rate):
+    async def test_circuit_closed_by_hand_grants_no_reservation_twice(self, database, clock, rate):
         await budget(database, 100, rate=rate)
         worker_id = await a_worker(database)
         destination_id = (await the_destination(database)).destination_id
@@ -325,7 +323,7 @@ class TestRates:
         assert len(turns) > 4
         assert all(after - before >= 1 / 8 - 1e-6 for before, after in pairwise(turns))
 
-    async def test_what_was_granted_long_ago_holds_up_nobody(self, database, clock):
+    async def test_reservations_granted_long_ago_delay_no_new_ones(self, database, clock):
         await budget(database, 100, rate=8)
         worker_id = await a_worker(database, lease=_LONG)
         destination_id = (await the_destination(database)).destination_id
@@ -337,7 +335,7 @@ class TestRates:
 
         assert turns_of(await told(database, worker_id, waiting=50, wanted=50, tokens=50), 0)[0] == pytest.approx(1 / 8)
 
-    async def test_spare_reservations_are_for_whom_nobody_waits_next_to(self, database, clock):
+    async def test_spare_reservations_are_granted_only_while_no_other_worker_waits(self, database, clock):
         await budget(database, 100, rate=40)
         first, second = await a_worker(database, lease=_LONG), await a_worker(database, lease=_LONG)
         assert (await told(database, first, in_flight=1, wanted=5, holds=5, spare=4)).tokens == 4
@@ -355,7 +353,7 @@ class TestRates:
 
         assert (await told(database, worker_id, in_flight=1, wanted=5, holds=5, spare=4)).tokens == 0
 
-    async def test_who_has_a_turn_does_not_wait_for_others_slots(self, database):
+    async def test_worker_with_a_reservation_does_not_wait_for_slots_of_others(self, database):
         await budget(database, 10, rate=40)
         first, second = await a_worker(database), await a_worker(database)
         await told(database, first, waiting=15, wanted=4, tokens=15)
@@ -395,19 +393,19 @@ class TestBreaker:
         assert (await told(database, worker_id, failing=1, streak=1)).health.state is State.CLOSED
         assert (await told(database, worker_id, failing=1, streak=1)).health.state is State.OPEN
 
-    async def test_half_of_what_was_answered_in_the_window(self, database, clock):
+    async def test_circuit_opens_when_half_the_responses_in_the_window_fail(self, database, clock):
         worker_id = await a_worker(database)
         await told(database, worker_id, healthy=8, failing=4, streak=0)
         await clock.advance(6)
         assert (await told(database, worker_id, healthy=2, failing=6, streak=0)).health.state is State.OPEN
 
-    async def test_what_is_older_than_the_window_is_forgotten(self, database, clock):
+    async def test_circuit_ignores_responses_older_than_the_window(self, database, clock):
         worker_id = await a_worker(database)
         await told(database, worker_id, failing=9, healthy=10, streak=0)
         await clock.advance(11)
         assert (await told(database, worker_id, healthy=1, failing=4, streak=4)).health.state is State.CLOSED
 
-    async def test_while_it_is_open_nobody_has_a_place(self, database, clock):
+    async def test_open_circuit_grants_no_slots(self, database, clock):
         worker_id = await opened(database)
         other = await a_worker(database)
 
@@ -417,7 +415,7 @@ class TestBreaker:
         assert 0.7 < allowed.health.wait_seconds < 1.3
         assert (await told(database, worker_id, in_flight=2, wanted=9, holds=2)).slots == 0
 
-    async def test_one_at_a_time_when_it_is_tried(self, database, clock):
+    async def test_half_open_circuit_grants_one_slot(self, database, clock):
         first = await opened(database)
         second = await a_worker(database)
         await clock.advance(2)
@@ -462,7 +460,7 @@ class TestBreaker:
         await mind(database, RNG)
         assert (await the_destination(database)).state is State.HALF_OPEN
 
-    async def test_what_it_requested_for_is_over_when_it_is_over_though_the_clock_is_set_back(self, database, clock):
+    async def test_wait_requested_by_a_destination_stays_over_when_the_clock_steps_back(self, database, clock):
         worker_id = await a_worker(database, lease=timedelta(hours=1))
         for before in ("-infinity", clock.at.isoformat()):  # One that is over may stand there still.
             await told(database, worker_id)
@@ -474,7 +472,7 @@ class TestBreaker:
             assert (await told(database, worker_id, waiting=1, wanted=1)).slots > 0
             await clock.step(600)
 
-    async def test_of_two_who_see_it_fail_one_reservations_it(self, database):
+    async def test_circuit_opens_only_once_for_two_failure_reports(self, database):
         worker_id = await opened(database)
         found = await the_destination(database)
 
@@ -498,7 +496,7 @@ class TestBreaker:
 
         assert (await the_destination(database)).steady_rate == pytest.approx(40, rel=0.1)
 
-    async def test_an_outage_does_not_change_what_is_usual(self, database, clock):
+    async def test_outage_does_not_change_the_steady_rate(self, database, clock):
         worker_id = await a_worker(database, lease=_LONG)
         for _ in range(22):
             await told(database, worker_id, healthy=20)
@@ -611,7 +609,7 @@ class TestMinding:
 
         assert await boxes_of(database, run_id) == ["ready"]
 
-    async def test_however_many_wait_for_what_is_ill_what_is_well_behind_them_goes_on(self, database, monkeypatch):
+    async def test_runs_waiting_at_open_circuits_do_not_delay_healthy_destinations(self, database, monkeypatch):
         monkeypatch.setattr("duly.moves.admin.destinations.MINDED_MAX", 2)
         worker_id = await a_worker(database)
         ill = [f"https://{number}.example" for number in range(4)]
@@ -627,7 +625,7 @@ class TestMinding:
         assert await boxes_of(database, run_id) == ["ready"]
         assert await counts(database) == {"ready": 1, "blocked": 4}
 
-    async def test_what_is_to_be_tried_is_turned_however_many_are_being_tried(self, database, clock, monkeypatch):
+    async def test_open_circuits_become_half_open_however_many_already_are(self, database, clock, monkeypatch):
         monkeypatch.setattr("duly.moves.admin.destinations.MINDED_MAX", 2)
         worker_id = await a_worker(database)
         origins = [f"https://{number}.example" for number in range(5)]
@@ -639,7 +637,7 @@ class TestMinding:
 
         assert [(await the_destination(database, origin)).state for origin in origins] == [State.HALF_OPEN] * 5
 
-    async def test_two_who_mind_let_no_more_go_than_one(self, database):
+    async def test_second_release_of_the_same_runs_frees_no_more(self, database):
         await budget(database, 4)
         await parked(database, 10)
         seen = await destinations.watched(database, None, 10)
@@ -648,7 +646,7 @@ class TestMinding:
         assert await destinations.release(database, going) == 4
         assert await destinations.release(database, going) == 0
 
-    async def test_whoever_lets_go_takes_the_rows_in_the_order_in_which_reports_do(self, database):
+    async def test_release_locks_destinations_in_the_order_of_reports(self, database):
         origins = ["https://a.example", "https://b.example"]
         for number, origin in zip((9, 3), origins, strict=True):
             await destinations.make(database, UUID(int=number), 1, origin)
@@ -667,7 +665,7 @@ class TestMinding:
 
         assert await releasing == 2
 
-    async def test_one_that_is_closed_by_hand_takes_what_waits(self, database):
+    async def test_circuit_closed_by_hand_releases_waiting_runs(self, database):
         await opened(database)
         [run_id] = await parked(database, 1)
         found = await close(database, 1, (await the_destination(database)).destination_id)
@@ -694,7 +692,7 @@ class TestMinding:
 class TestForgetting:
     YEAR = timedelta(days=365)
 
-    async def test_what_nobody_has_used_for_so_long_goes_with_its_secret(self, database, clock):
+    async def test_unused_destination_is_deleted_with_its_secret(self, database, clock):
         await make(database, KEYRING, 1, ORIGIN, RNG)
         await make(database, KEYRING, 2, ORIGIN, RNG)
         await clock.advance(self.YEAR.total_seconds() - 1)
@@ -718,7 +716,7 @@ class TestForgetting:
             assert await forget_older(database, Aging.DESTINATIONS, self.YEAR, 1) == 1
             assert [row[0] for row in await database.fetch("select tenant from duly.destinations order by 1")] == left
 
-    async def test_what_somebody_has_set_stays(self, database, clock):
+    async def test_destination_with_a_configured_limit_is_not_deleted(self, database, clock):
         await budget(database, 7)
         await clock.advance(2 * self.YEAR.total_seconds())
         assert await forget_older(database, Aging.DESTINATIONS, self.YEAR, 10) == 0
@@ -739,7 +737,7 @@ class TestSecrets:
         assert one.text == again.text
         assert one.text.reveal().startswith("whsec_")
 
-    async def test_a_rotation_keeps_the_one_before_for_a_day(self, database, clock):
+    async def test_rotation_keeps_the_previous_secret_for_a_day(self, database, clock):
         [old] = await secrets_for(database, KEYRING, 1, ORIGIN, RNG)
         destination_id = (await the_destination(database)).destination_id
 
@@ -779,7 +777,7 @@ class TestSecrets:
         with pytest.raises(CannotOpen):
             await secrets_for(database, KEYRING, 1, ORIGIN, RNG)
 
-    async def test_of_two_who_make_the_first_one_counts(self, database):
+    async def test_secret_stored_first_is_kept(self, database):
         destination_id = await destinations.make(database, RNG.uuid(), 1, ORIGIN)
         sealed = KEYRING.seal(Secret("x"), b"x", RNG.secret)
         kept = destinations.keep_secret
@@ -791,12 +789,12 @@ class TestSecrets:
 
 class TestLimits:
     @pytest.mark.parametrize(("slots", "rate"), [(0, None), (-1, None), (10**6, None), (1, 0.0), (1, -1.0), (1, 1e9)])
-    async def test_what_is_out_of_range_is_refused(self, database, slots, rate):
+    async def test_limit_out_of_range_is_refused(self, database, slots, rate):
         destination_id = await make(database, KEYRING, 1, ORIGIN, RNG)
         with pytest.raises(InvalidOption):
             await limit(database, 1, destination_id, slots=slots, rate=rate)
 
-    async def test_what_is_another_tenants_is_not_there(self, database):
+    async def test_destination_of_another_tenant_is_not_found(self, database):
         destination_id = await make(database, KEYRING, 2, ORIGIN, RNG)
         with pytest.raises(NotFound):
             await limit(database, 1, destination_id, slots=1, rate=None)
@@ -820,7 +818,7 @@ class TestFailures:
         await settle(database, worker_id, [Settled(run, now, now, ended)], RNG)
         return run_id
 
-    async def test_the_last_come_first_with_when_what_and_which_run(self, database, clock):
+    async def test_failures_are_listed_latest_first_with_time_outcome_and_run(self, database, clock):
         first = await self.failed(database, f"{ORIGIN}/in?…")
         await clock.advance(5)
         second = await self.failed(database, ORIGIN, TimedOut(3.0, msgspec.json.encode({"to": ORIGIN}).decode()))
@@ -841,7 +839,7 @@ class TestFailures:
         )
         assert later.finished_at - sooner.finished_at == timedelta(seconds=5)
 
-    async def test_what_failed_elsewhere_or_succeeded_or_is_no_webhook_is_not_among_them(self, database):
+    async def test_failures_exclude_other_origins_successes_and_other_targets(self, database):
         await self.failed(database, "https://hooks.example.org/in")
         await self.failed(database, "https://hooks.example:8443/in")
         await self.failed(database, ORIGIN, Succeeded())

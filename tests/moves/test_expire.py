@@ -39,7 +39,7 @@ async def reason_of(database, run_id: UUID) -> str:
     return str((await found_run(database, run_id))["reason"])
 
 
-async def test_a_ready_run_that_nobody_comes_for_ends_with_a_record(database, clock):
+async def test_unclaimed_ready_run_expires_with_a_record(database, clock):
     run_id = await a_ready_run(database, expires_at=LATE)
     await clock.advance(59)
     assert await expire(database) == 0
@@ -96,7 +96,7 @@ async def test_each_occurrence_of_a_schedule_expires_by_itself_and_its_next_fire
     assert [row[0] for row in rows] == [START + seconds(60)]
 
 
-async def test_a_run_in_a_concurrency_key_leaves_its_place_to_the_next(database, clock):
+async def test_expired_run_passes_its_slot_to_the_next_blocked_run(database, clock):
     first = await a_ready_run(database, concurrency=("one", 1), expires_at=LATE)
     await staged(database)
     second = await a_ready_run(database, concurrency=("one", 1))
@@ -109,7 +109,7 @@ async def test_a_run_in_a_concurrency_key_leaves_its_place_to_the_next(database,
     assert await boxes_of(database, second) == ["ready"]
 
 
-async def test_a_run_that_waits_at_a_concurrency_key_takes_no_place_along(database, clock):
+async def test_expired_blocked_run_frees_no_slot(database, clock):
     inside = await a_ready_run(database, concurrency=("one", 1))
     await staged(database)
     waiting = await a_ready_run(database, concurrency=("one", 1), expires_at=LATE)
@@ -131,7 +131,7 @@ async def test_a_run_that_waits_for_its_destination_ends_too(database, clock):
     assert await history_of(database, run.run_id) == [(0, "skipped", "expired")]
 
 
-async def test_who_is_to_be_reported_is_reported(database, clock):
+async def test_expired_run_sends_its_callback(database, clock):
     await a_ready_run(database, expires_at=LATE, callbacks=Callbacks(end=Callback(url="https://hooks.example/done")))
     await clock.advance(60)
 
@@ -155,7 +155,7 @@ async def test_a_schedule_that_counts_from_the_end_goes_on(database, clock):
     assert due_at == clock.at + seconds(60)
 
 
-async def test_what_a_worker_finds_too_late_made_no_attempt(database, clock):
+async def test_run_that_a_worker_finds_expired_counts_no_attempt(database, clock):
     worker_id, run = await a_leased_run(database, expires_at=LATE)
     await clock.advance(61)
 
@@ -165,7 +165,7 @@ async def test_what_a_worker_finds_too_late_made_no_attempt(database, clock):
     assert await history_of(database, run.run_id) == [(0, "skipped", "expired")]
 
 
-async def test_a_retry_that_would_come_too_late_is_not_made(database, clock):
+async def test_retry_past_the_expiry_is_not_scheduled(database, clock):
     worker_id, run = await a_leased_run(database, expires_at=LATE, retry=Retry(base_seconds=0))
     await settled(database, worker_id, run, Failed("busy"))
     [again] = await claimed(database, worker_id)
@@ -175,7 +175,7 @@ async def test_a_retry_that_would_come_too_late_is_not_made(database, clock):
     assert "it expires at" in await reason_of(database, run.run_id)
 
 
-async def test_a_replay_keeps_the_expiry(database, clock):
+async def test_replayed_run_keeps_its_expiry(database, clock):
     worker_id, run = await a_leased_run(database, expires_at=LATE)
     await settled(database, worker_id, run, Failed("broken", retryable=False))
     await clock.advance(61)

@@ -49,7 +49,7 @@ def submit(counting):
     return lambda job, tenant=1: group.submit(counting, job, key=None, tenant=tenant)
 
 
-async def test_one_that_comes_alone_goes_alone(submit, counting, database):
+async def test_single_submit_is_committed_alone(submit, counting, database):
     made = await submit(a_submission())
 
     assert not made.replayed
@@ -57,7 +57,7 @@ async def test_one_that_comes_alone_goes_alone(submit, counting, database):
     assert await counts(database) == {"ready": 1}
 
 
-async def test_what_comes_while_the_store_is_busy_goes_together(submit, counting, database):
+async def test_submits_that_arrive_while_the_store_is_busy_share_a_transaction(submit, counting, database):
     payloads = [f'{{"n": {number}}}' for number in range(100)]
 
     made = await asyncio.gather(*(submit(a_submission(payload=payload)) for payload in payloads))
@@ -84,7 +84,7 @@ async def test_tenants_do_not_share(submit, database):
     assert [rows[one.job_id] for one in made] == [1, 2] * 5
 
 
-async def test_one_that_is_refused_holds_up_no_other(submit, database, clock):
+async def test_refused_submit_blocks_no_other(submit, database, clock):
     past = a_submission(at=clock.at.replace(year=2020))
     asked = [a_submission(), past, a_submission(), a_submission()]
 
@@ -104,7 +104,7 @@ async def test_when_the_store_is_away_everyone_is_reported_and_the_next_are_take
     assert await counts(database) == {"ready": 1}
 
 
-async def test_a_caller_that_leaves_takes_nobody_along(submit, database):
+async def test_cancelled_submit_does_not_cancel_the_others(submit, database):
     leaving = asyncio.create_task(submit(a_submission()))
     staying = asyncio.create_task(submit(a_submission()))
     await asyncio.sleep(0)

@@ -20,7 +20,7 @@ def decoded(run):
     return msgspec.json.decode(run.payload), msgspec.json.decode(run.parents or "{}")
 
 
-async def test_a_node_is_given_its_parents_and_what_it_names(database):
+async def test_node_receives_its_parents_results_and_the_values_it_names(database):
     payload = {"rows": {"$result": "a", "path": ["rows"]}, "kept": 1}
     await a_workflow(database, Workflow("w", (a_node("a"), a_node("b", "a"), a_node("c", "b", payload=payload))))
     worker_id = await a_worker(database)
@@ -33,7 +33,7 @@ async def test_a_node_is_given_its_parents_and_what_it_names(database):
     assert run.refused is None
 
 
-async def test_only_what_succeeded_has_a_result(database):
+async def test_node_receives_results_of_succeeded_parents_only(database):
     await a_workflow(database, "a b c:a!,b")
     worker_id = await a_worker(database)
     held = await taken(database, worker_id)
@@ -43,7 +43,7 @@ async def test_only_what_succeeded_has_a_result(database):
     assert decoded(await given_to(database, "c", worker_id)) == ({}, {"b": None})
 
 
-async def test_a_node_behind_a_failure_is_given_what_went_wrong(database):
+async def test_node_behind_a_failure_receives_the_error(database):
     payload = {"whole": {"$error": "a"}, "word": {"$error": "a", "path": ["message"]}, "none": {"$error": "b"}}
     shape = (a_node("a"), a_node("b"), a_node("c", "a!", "b?", payload=payload))
     await a_workflow(database, Workflow("w", shape))
@@ -76,7 +76,7 @@ async def test_an_item_of_a_map_is_given_its_own(database):
     assert decoded(await given_to(database, "sum", worker_id)) == ({}, {"page": [1, 1]})
 
 
-async def test_what_leads_nowhere_or_is_too_much_is_refused(database):
+async def test_node_input_that_is_missing_or_too_large_is_refused(database):
     shape = (a_node("a"), a_node("b", "a", payload={"x": {"$result": "a", "path": ["x"]}}))
     await a_workflow(database, Workflow("w", shape))
     worker_id = await a_worker(database)
@@ -125,7 +125,7 @@ async def test_a_node_that_names_a_result_which_is_not_kept_fails_and_one_that_d
     assert nodes["each"]["reason"].endswith(": its result was 200,002 bytes and is not kept")
 
 
-async def test_what_a_handler_says_of_itself_is_a_result_like_any_other(database):
+async def test_handler_result_with_the_word_not_kept_is_an_ordinary_result(database):
     await a_workflow(database, Workflow("w", (a_node("a"), a_node("b", "a", payload={"x": {"$result": "a"}}))))
     worker_id = await a_worker(database)
     await end(
@@ -135,7 +135,7 @@ async def test_what_a_handler_says_of_itself_is_a_result_like_any_other(database
     assert decoded(await given_to(database, "b", worker_id))[0] == {"x": {"not_kept": "200002 bytes"}}
 
 
-async def test_a_map_whose_item_was_too_large_has_no_list_to_hand_on(database):
+async def test_map_with_a_too_large_item_result_passes_on_no_list(database):
     shape = (
         a_node("list"),
         a_node("page", "list", over=Reference("list", ())),

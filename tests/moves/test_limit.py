@@ -50,7 +50,7 @@ async def test_no_more_are_under_way_than_there_are_slots(database, scope):
     assert (shown.scope, shown.running) == (scope, 3)
 
 
-async def test_a_limit_leaves_what_it_does_not_cover_alone(database):
+async def test_limit_applies_to_its_own_scope_only(database):
     await many_ready_runs(database, 20, tenant=1)
     await many_ready_runs(database, 20, tenant=2)
     await many_ready_runs(database, 20, tenant=2, queue="mail")
@@ -97,7 +97,7 @@ async def test_under_a_limit_nothing_is_taken_ahead_of_its_moment(database, cloc
     assert len(await claimed(database, worker_id)) == 5
 
 
-async def test_a_limit_that_is_lowered_lets_what_runs_go_on_and_nothing_else(database):
+async def test_lowered_limit_lets_leased_runs_finish_and_blocks_new_claims(database):
     await many_ready_runs(database, 20)
     worker_id = await a_worker(database)
     runs = await claimed(database, worker_id, limit=5)
@@ -124,7 +124,7 @@ async def test_a_limit_that_is_raised_or_removed_counts_at_the_next_claim(databa
     assert len(await claimed(database, worker_id)) == 16
 
 
-async def test_what_a_receiver_has_taken_on_is_under_way(database):
+async def test_run_awaiting_its_receiver_counts_against_the_limit(database):
     await an_awaited_run(database)
     await many_ready_runs(database, 5)
     await limited(database, 2)
@@ -132,7 +132,7 @@ async def test_what_a_receiver_has_taken_on_is_under_way(database):
     assert len(await claimed(database, await a_worker(database))) == 1
 
 
-async def test_a_run_that_waits_for_its_workflow_leaves_the_place_to_its_nodes(database, clock):
+async def test_run_awaiting_its_workflow_leaves_its_slot_to_the_nodes(database, clock):
     await limited(database, 1)
     await clock.advance(6)
     await a_ready_run(database, handler=WORKFLOW)
@@ -190,7 +190,7 @@ async def test_a_tenant_has_so_many_limits_and_no_more(database):
 
 
 @pytest.mark.parametrize("scope", [Scope(), Scope(tenant=2), Scope(2, "default")])
-async def test_many_who_claim_at_once_never_exceed_it(database, database_url, scope):
+async def test_concurrent_claims_never_exceed_the_limit(database, database_url, scope):
     """Eight connections claim and settle as fast as they can, and after each claim the whole is counted in one snapshot."""
     slots, wanted = 5, 400
     await many_ready_runs(database, wanted, tenant=2, late=5)

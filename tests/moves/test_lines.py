@@ -90,7 +90,7 @@ async def test_the_next_one_starts_when_the_former_has_come_to_its_end(database,
 
 
 @pytest.mark.parametrize("outcome", [Failed("again"), Lost(), Snoozed(seconds(60))])
-async def test_a_run_that_is_tried_again_keeps_its_place(database, clock, outcome):
+async def test_retried_run_keeps_its_fifo_slot(database, clock, outcome):
     run_ids = await a_line(database)
     worker_id = await a_worker(database)
     [run] = await claimed(database, worker_id)
@@ -105,7 +105,7 @@ async def test_a_run_that_is_tried_again_keeps_its_place(database, clock, outcom
     assert await served(database, await a_worker(database)) == run_ids
 
 
-async def test_a_run_handed_back_keeps_its_place(database):
+async def test_run_handed_back_keeps_its_slot(database):
     run_ids = await a_line(database)
     worker_id = await a_worker(database)
     await hand_back(database, worker_id, await claimed(database, worker_id))
@@ -114,7 +114,7 @@ async def test_a_run_handed_back_keeps_its_place(database):
     assert await served(database, worker_id) == run_ids
 
 
-async def test_a_run_that_waits_for_its_receiver_keeps_its_place(database):
+async def test_run_deferred_for_its_destination_keeps_its_fifo_slot(database):
     run_ids = await a_line(database)
     worker_id = await a_worker(database)
     [run] = await claimed(database, worker_id)
@@ -204,7 +204,7 @@ async def test_when_the_earlier_one_expires_in_its_timer_the_later_one_enters_at
 
 
 @pytest.mark.parametrize("first", ["of the line", "others"])
-async def test_others_who_share_its_key_have_one_place_with_a_line(database, first):
+async def test_concurrency_key_shared_with_a_fifo_run_has_one_slot(database, first):
     line, others = [a_submission(fifo=LINE)], [a_submission(concurrency=(LINE, 3)) for _ in range(3)]
     worker_id = await a_worker(database)
     for jobs in (line, others) if first == "of the line" else (others, line, others):
@@ -237,7 +237,7 @@ async def test_batches_of_one_change_nothing_about_the_order(database):
     assert order == run_ids
 
 
-async def test_occurrences_of_a_schedule_stand_in_the_line_too(database, clock):
+async def test_occurrences_of_a_schedule_keep_the_fifo_order(database, clock):
     await an_active_schedule(database, every=1, options=IN_LINE)
     for _ in range(3):
         await clock.advance(1)
@@ -258,7 +258,7 @@ async def test_a_key_has_one_line_whatever_limit_somebody_sets(database):
     assert await counts(database) == {"blocked": 3, "ready": 1}
 
 
-async def test_a_line_in_any_storm_keeps_its_order(database):
+async def test_fifo_key_keeps_its_order_under_random_moves(database):
     """Two schedulers, cancels, failures and hand-backs at random: what starts first has never come later."""
     chance = random.Random(11)
     left, _ = await a_scheduler(database)

@@ -87,7 +87,7 @@ class TestTenants:
 
         assert by_tenant(await claimed(database, await a_worker(database), limit=20)) == {2: 20}
 
-    async def test_runs_whose_handler_the_worker_does_not_know_leave_their_share_to_others(self, database):
+    async def test_runs_with_an_unknown_handler_leave_their_share_to_others(self, database):
         await many_ready_runs(database, 50, tenant=1, handler="unknown")
         await many_ready_runs(database, 50, tenant=2)
 
@@ -104,7 +104,7 @@ class TestQueues:
 
         assert Counter(run.queue for run in runs) == {"critical": 50, "bulk": 10}
 
-    async def test_what_one_queue_has_not_the_other_gets(self, database):
+    async def test_queue_gets_the_share_that_another_queue_leaves_unused(self, database):
         await many_ready_runs(database, 3, queue="critical")
         await many_ready_runs(database, 500, queue="bulk")
         worker_id = await a_worker(database, queues=["critical", "bulk"])
@@ -133,7 +133,7 @@ class TestPriorities:
 
         assert by_priority(await claimed(database, await a_worker(database), limit=100)) == {5: 95, 105: 5}
 
-    async def test_the_lane_does_not_starve_what_is_on_time_however_old_it_is(self, database):
+    async def test_backfill_lane_of_any_age_does_not_starve_runs_that_are_on_time(self, database):
         await many_ready_runs(database, 500, priority=5)
         await many_ready_runs(database, 500, priority=105, late=90_000)
 
@@ -153,7 +153,7 @@ class TestPriorities:
         assert taken[9] == 30
         assert taken[0] == 870
 
-    async def test_what_a_priority_cannot_give_its_others_do(self, database):
+    async def test_unused_share_of_a_priority_goes_to_the_others(self, database):
         await many_ready_runs(database, 2, priority=0)
         await many_ready_runs(database, 3, priority=5)
         await many_ready_runs(database, 500, priority=9)
@@ -162,7 +162,7 @@ class TestPriorities:
 
 
 class TestAheadOfDue:
-    async def test_what_is_due_comes_before_what_is_ahead_whatever_its_priority(self, database):
+    async def test_due_run_precedes_a_run_staged_ahead_whatever_the_priority(self, database):
         ahead = await a_ready_run(database, delay=3, priority=0)
         due = await a_ready_run(database, priority=9)
         await by_rank_alone(database)
@@ -177,7 +177,7 @@ class TestAheadOfDue:
 
         assert by_tenant(await claimed(database, await a_worker(database), limit=40)) == {2: 30, 1: 10}
 
-    async def test_what_is_ahead_is_shared_out_as_well(self, database):
+    async def test_runs_staged_ahead_are_shared_among_tenants(self, database):
         await many_ready_runs(database, 100, tenant=1, late=-3)
         await many_ready_runs(database, 100, tenant=2, late=-4)
 

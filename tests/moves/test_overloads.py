@@ -38,7 +38,7 @@ async def test_they_are_late_then_and_their_misfire_policy_decides(database, clo
     assert tuple(ready) == (START + seconds(300), "31")
 
 
-async def test_what_is_important_or_of_another_queue_or_no_schedule_is_staged(database, clock):
+async def test_overload_still_stages_important_other_queue_and_one_shot_runs(database, clock):
     await database.execute(BEHIND)
     important = await an_active_schedule(database, every=10, anchor=START, priority=6)
     elsewhere = await an_active_schedule(database, every=10, anchor=START, priority=9, queue="mail")
@@ -51,7 +51,7 @@ async def test_what_is_important_or_of_another_queue_or_no_schedule_is_staged(da
     assert jobs == {important.job_id, elsewhere.job_id, once}
 
 
-async def test_many_that_stay_take_no_place_from_those_behind_them(database, clock):
+async def test_schedules_kept_back_do_not_block_those_behind_them(database, clock):
     await database.execute(BEHIND)
     for _ in range(30):
         await an_active_schedule(database, every=10, anchor=START, priority=9)

@@ -60,7 +60,7 @@ ALL = {(1, "default"), (1, "mail"), (2, "default"), (2, "mail")}
     ],
     ids=lambda value: " and ".join(map(str, value)) if isinstance(value, list) else "",
 )
-async def test_what_is_held_is_not_claimed_and_all_else_is(database, scopes, open_ones):
+async def test_pause_stops_claims_of_its_scope_and_of_no_other(database, scopes, open_ones):
     for tenant, queue in ALL:
         await a_run_of(database, tenant, queue)
     for scope in scopes:
@@ -97,7 +97,7 @@ async def test_a_claim_of_a_held_queue_draws_no_fence(database):
     assert await database.fetchval("select last_value from duly.fences") == before
 
 
-async def test_what_another_tenant_has_behind_a_held_backlog_is_claimed(database, clock):
+async def test_run_of_another_tenant_behind_a_paused_backlog_is_claimed(database, clock):
     for _ in range(20):
         await a_run_of(database, 2)
     await clock.advance(1)
@@ -109,7 +109,7 @@ async def test_what_another_tenant_has_behind_a_held_backlog_is_claimed(database
     assert run.run_id == behind
 
 
-async def test_a_run_under_way_ends_as_ever_and_what_depends_on_from_it_waits(database):
+async def test_leased_run_ends_normally_during_a_pause(database):
     worker_id, run = await a_leased_run(database)
     await held(database)
 
@@ -117,7 +117,7 @@ async def test_a_run_under_way_ends_as_ever_and_what_depends_on_from_it_waits(da
     assert await history_of(database, run.run_id) == [(1, "succeeded", "succeeded")]
 
 
-async def test_what_is_handed_back_while_it_is_held_waits_with_its_attempt_unused(database):
+async def test_run_handed_back_during_a_pause_waits_with_its_attempt_unused(database):
     worker_id, run = await a_leased_run(database)
     await held(database)
     await hand_back(database, worker_id, [run])
@@ -132,7 +132,7 @@ async def test_what_is_handed_back_while_it_is_held_waits_with_its_attempt_unuse
     assert await history_of(database, run.run_id) == []
 
 
-async def test_schedules_go_on_being_staged_and_what_they_make_is_kept(database, clock):
+async def test_schedules_are_staged_during_a_pause_and_their_runs_are_kept(database, clock):
     await an_active_schedule(database, every=60, anchor=START)
     await held(database)
     for _ in range(3):
@@ -151,14 +151,14 @@ async def test_schedules_go_on_being_staged_and_what_they_make_is_kept(database,
 
 
 class TestAnswers:
-    async def test_a_hold_says_who_when_and_why(self, database):
+    async def test_pause_shows_its_author_time_and_reason(self, database):
         changed = await pause_scope(database, Scope(2, "mail"), reason="the provider is down", paused_by="a person")
 
         known = Pause(Scope(2, "mail"), "the provider is down", "a person", START)
         assert changed == Change(PauseAnswer.PAUSED, [known])
         assert await pauses.standing(database) == [known]
 
-    async def test_held_again_it_keeps_its_first_reason(self, database, clock):
+    async def test_repeated_pause_keeps_its_first_reason(self, database, clock):
         await held(database)
         await clock.advance(5)
 
@@ -176,7 +176,7 @@ class TestAnswers:
         assert changed.answer is PauseAnswer.RESUMED
         assert [known.scope for known in changed.remaining] == [EVERYTHING, Scope(2, "mail")]
 
-    async def test_a_lift_of_what_is_not_held_changes_nothing(self, database):
+    async def test_resume_of_a_scope_that_is_not_paused_changes_nothing(self, database):
         await held(database, Scope(queue="mail"))
 
         assert (await resume_scope(database, EVERYTHING)).answer is PauseAnswer.NOT_PAUSED
@@ -216,7 +216,7 @@ class TestRefusals:
 
         assert await pauses.standing(database) == []
 
-    async def test_one_hold_too_many(self, database):
+    async def test_pause_beyond_the_maximum_is_refused(self, database):
         await database.execute(
             "insert into duly.pauses select null, 'q' || n, '', '', duly.clock_now() from generate_series(1, $1::int) as n",
             SCOPES_MAX,
@@ -240,7 +240,7 @@ class TestRefusals:
         assert await held(database) is PauseAnswer.PAUSED
 
 
-async def test_the_schema_refuses_a_hold_of_nobody(database):
+async def test_schema_refuses_a_pause_of_an_invalid_scope(database):
     run_id = await a_ready_run(database)
     for tenant, queue in ((0, None), (None, "")):
         with pytest.raises(Exception, match="violates check constraint"):

@@ -86,7 +86,7 @@ async def test_after_a_rest_a_burst_starts_at_once(database, clock):
     assert moments[5] == clock.at + timedelta(seconds=0.1)
 
 
-async def test_what_is_slower_than_one_a_second_is_not_reserved_ahead(database, clock):
+async def test_rate_below_one_a_second_is_not_reserved_ahead(database, clock):
     await a_crowd(database, 3, rate=(KEY, 0.1, 1))
     assert await counts(database) == {"blocked": 2, "ready": 1}
 
@@ -156,7 +156,7 @@ async def test_every_attempt_has_a_turn_of_its_own(database, clock, way):
     check_rate(moments, 10, 1)
 
 
-async def test_a_concurrency_key_comes_first_and_its_place_is_kept_through_the_wait(database):
+async def test_run_takes_its_slot_before_its_reservation_and_keeps_it(database):
     await a_crowd(database, 3, concurrency=("customer-7", 2))
     assert await counts(database) == {"blocked": 1, "ready": 2}
     assert await history.verify(database) == []
@@ -169,7 +169,7 @@ async def test_a_concurrency_key_comes_first_and_its_place_is_kept_through_the_w
     assert await history.verify(database) == []
 
 
-async def test_a_place_is_held_while_a_run_waits_for_its_turn_and_left_when_it_is_cancelled(database, clock):
+async def test_run_waiting_for_its_reservation_keeps_its_slot_until_cancelled(database, clock):
     await a_crowd(database, 3, rate=(KEY, 0.1, 1), concurrency=("customer-7", 2))
     rows = await database.fetch("select waits_for::text, key, run_id from duly.blocked")
     waiting = {(row["waits_for"], row["key"]): row["run_id"] for row in rows}
@@ -182,7 +182,7 @@ async def test_a_place_is_held_while_a_run_waits_for_its_turn_and_left_when_it_i
     assert await history.verify(database) == []
 
 
-async def test_a_line_with_a_rate_keeps_both(database, clock):
+async def test_fifo_key_with_a_rate_limit_keeps_order_and_rate(database, clock):
     jobs = [a_submission(fifo="orders", rate=(KEY, 10, 1), retry=NO_DELAY) for _ in range(4)]
     run_ids = [one.job_id for one in await submit_many(database, jobs, key=a_key())]
     worker_id = await a_worker(database)
@@ -202,7 +202,7 @@ async def test_a_line_with_a_rate_keeps_both(database, clock):
     check_rate(moments, 10, 1)
 
 
-async def test_reservations_that_nobody_takes_hold_up_their_queue_alone(database, clock):
+async def test_unclaimed_reservations_delay_only_their_own_queue(database, clock):
     await a_crowd(database, 60, queue="idle")
     for _ in range(20):
         await clock.advance(0.25)
@@ -217,7 +217,7 @@ async def test_reservations_that_nobody_takes_hold_up_their_queue_alone(database
 
 
 @pytest.mark.parametrize("left", [{"handler": "nobody.has"}, {"suspect": True}])
-async def test_a_turn_that_nobody_takes_holds_up_its_own_kind_alone(database, clock, left):
+async def test_unclaimed_reservation_delays_only_runs_of_its_kind(database, clock, left):
     await a_crowd(database, 31, handler=left.get("handler", HANDLER))
     for box in ("ready", "blocked"):
         await database.execute(f"update duly.{box} set suspect = $1", "suspect" in left)
@@ -229,7 +229,7 @@ async def test_a_turn_that_nobody_takes_holds_up_its_own_kind_alone(database, cl
     assert await counts(database) == {"blocked": 20, "ready": 14}, "what was given before, and those three"
 
 
-async def test_those_who_wait_in_vain_are_not_walked_through(database, clock):
+async def test_reservation_does_not_scan_unroutable_runs(database, clock):
     await a_crowd(database, 1, handler="nobody.has")
     await clock.advance(2)
     await many_blocked_runs(
@@ -316,7 +316,7 @@ async def test_a_small_step_back_gives_no_turn_twice(database, clock):
     check_rate(moments, 10, 3)
 
 
-async def test_what_was_due_by_a_clock_that_was_set_back_waits_for_its_own_moment(database, clock):
+async def test_runs_due_by_a_clock_that_stepped_back_wait_for_their_own_moment(database, clock):
     await a_crowd(database, 30, rate=(KEY, 1, 1))
     due_at = clock.at
     await clock.step(-60)
@@ -379,7 +379,7 @@ async def test_a_thousand_rates_are_found_again_without_a_walk_over_all(database
     assert await blocks_read(database, "select duly.reserve_due(1000)") < 100
 
 
-async def test_a_changed_rate_counts_within_a_second_for_those_who_wait(database, clock):
+async def test_changed_rate_applies_to_waiting_runs_within_a_second(database, clock):
     await a_crowd(database, 30, rate=(KEY, 0.01, 1))
     assert await counts(database) == {"blocked": 29, "ready": 1}
 
@@ -404,7 +404,7 @@ async def test_a_lowered_rate_lets_no_more_be_planned_than_it_allows(database, c
     assert len(await planned(database)) <= 2
 
 
-async def test_the_row_of_a_rate_goes_when_nobody_needs_it(database, clock):
+async def test_rate_limit_row_is_deleted_when_no_run_needs_it(database, clock):
     await a_crowd(database, 2)
     await clock.advance(1)
     await reserve(database)

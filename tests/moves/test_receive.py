@@ -111,7 +111,7 @@ async def test_a_receiver_that_is_faster_than_its_own_answer_is_heard(database):
     assert await history_of(database, run.run_id) == [(1, "succeeded", "succeeded")]
 
 
-async def test_what_the_worker_says_after_the_receiver_changes_nothing(database):
+async def test_worker_outcome_after_the_receivers_changes_nothing(database):
     worker_id, run = await a_leased_run(database)
     await receive(database, handle(run), Succeeded(None), RNG)
 
@@ -146,7 +146,7 @@ async def test_a_deadline_can_be_put_off_while_the_receiver_has_it(database, clo
         await extend(database, handle(run), seconds(HOUR))
 
 
-async def test_a_deadline_that_has_passed_is_not_put_off_although_nobody_has_timed_it_out(database, clock):
+async def test_passed_deadline_cannot_be_extended_before_the_time_out_runs(database, clock):
     run = await an_awaited_run(database)
     await clock.advance(HOUR)
 
@@ -220,7 +220,7 @@ async def test_a_cancel_that_was_on_its_way_to_the_worker_is_carried_out(databas
     assert await boxes_of(database, run.run_id) == []
 
 
-async def test_the_next_run_that_takes_its_place_ends_it(database, clock):
+async def test_next_occurrence_cancels_the_awaited_run_that_it_replaces(database, clock):
     await an_active_schedule(database, every=60, overlap={"policy": "cancel_running"})
     await clock.advance(60)
     await staged(database)
@@ -253,7 +253,7 @@ async def test_it_stays_inside_its_concurrency_key_until_it_ends(database):
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "timed out"])
-async def test_it_leaves_its_concurrency_key_however_it_ends(database, clock, ending):
+async def test_awaited_run_leaves_its_concurrency_key_however_it_ends(database, clock, ending):
     run = (await an_awaited_run_at_a_gate(database))[0]
 
     if ending == "cancelled":
@@ -289,7 +289,7 @@ async def test_the_death_of_the_worker_that_sent_it_is_no_news_to_it(database, c
     assert (await receive(database, handle(run), Succeeded(None), RNG)).state == "succeeded"
 
 
-async def test_a_deadline_whose_run_has_gone_is_forgotten(database, clock):
+async def test_deadline_of_a_missing_run_is_deleted(database, clock):
     run = await an_awaited_run(database)
     await database.execute("delete from duly.leased where run_id = $1", run.run_id)
     await clock.advance(HOUR)

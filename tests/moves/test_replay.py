@@ -68,7 +68,7 @@ async def test_a_run_that_was_buried_as_poison_gets_a_new_chance_alone(database)
     assert (row["losses"], row["suspect"]) == (0, True), "what killed workers does not run beside others"
 
 
-async def test_a_replayed_run_has_what_its_earlier_attempts_saved(database):
+async def test_replayed_run_keeps_the_checkpoint_of_its_earlier_attempts(database):
     worker_id, run = await a_leased_run(database)
     await runs.save_checkpoint(database, run.run_id, run.fence, worker_id, '{"page": 9}')
     await settled(database, worker_id, run, Failed("broken", retryable=False))
@@ -101,7 +101,7 @@ async def test_many_are_replayed_at_once(database):
     assert await counts(database) == {"ready": 5}
 
 
-async def test_a_discarded_run_is_gone_with_a_record(database):
+async def test_discarded_run_is_removed_with_a_record(database):
     run_id = await a_dead_run(database)
 
     assert await discard(database, [run_id]) == [run_id]
@@ -121,7 +121,7 @@ async def test_only_the_dead_can_be_discarded(database):
 
 
 @pytest.mark.parametrize("act", [replay, discard])
-async def test_what_was_discarded_or_replayed_cannot_be_discarded(database, act):
+async def test_run_that_was_discarded_or_replayed_cannot_be_discarded(database, act):
     run_id = await a_dead_run(database)
     await act(database, [run_id])
 
@@ -167,7 +167,7 @@ async def test_at_a_rate_each_is_due_a_moment_after_the_one_before(database, clo
     assert [row["attempt"] for row in rows] == [1, 1, 1, 1]
 
 
-async def test_what_was_counted_in_a_former_life_is_not_in_this_one(database):
+async def test_replayed_run_resets_its_counters(database):
     run_id = await a_dead_run(database)
     await database.execute(
         "update duly.dead set options = $2::text::jsonb where run_id = $1",

@@ -46,13 +46,13 @@ class TestSuccess:
         assert (found["state"], attempt["result"], attempt["fence"]) == ("succeeded", '{"rows": 42}', run.fence)
         assert (attempt["started_at"], attempt["finished_at"]) == (START, clock.at)
 
-    async def test_a_success_is_found_by_its_place(self, database, monkeypatch):
+    async def test_success_is_settled_by_its_row_position(self, database, monkeypatch):
         worker_id, run = await a_leased_run(database)
         monkeypatch.setattr(leased, "settle", None)
 
         assert await settled(database, worker_id, run) == []
 
-    async def test_story_03_a_row_that_is_not_in_its_place_is_found_by_run_and_fence(self, database):
+    async def test_story_03_moved_row_is_found_by_run_and_fence(self, database):
         worker_id, run = await a_leased_run(database)
         await database.execute("update duly.leased set priority = priority")
         assert (await a_row(database, "leased", run.run_id))["fence"] == run.fence
@@ -61,7 +61,7 @@ class TestSuccess:
 
         assert await history_of(database, run.run_id) == [(1, "succeeded", "succeeded")]
 
-    async def test_story_07_another_run_in_the_same_place_is_not_touched(self, database):
+    async def test_story_07_other_run_at_the_same_row_position_is_not_touched(self, database):
         worker_id, first = await a_leased_run(database)
         _, second = await a_leased_run(database, worker_id)
         elsewhere = msgspec.structs.replace(first, place=second.place)
@@ -123,7 +123,7 @@ class TestRetry:
         assert (dead["attempt"], dead["reason"], dead["buried_at"]) == (2, "timed out after 3 s", clock.at)
         assert await history_of(database, run.run_id) == [(1, "failed", "retrying"), (2, "timed_out", "dead")]
 
-    async def test_what_is_known_of_a_success_is_kept_with_it(self, database):
+    async def test_detail_of_a_success_is_stored_with_it(self, database):
         worker_id, run = await a_leased_run(database)
 
         await settled(database, worker_id, run, Succeeded('"done"', '{"used": {"cpu_seconds": 0.2}}'))
@@ -216,7 +216,7 @@ class TestFence:
     @pytest.mark.parametrize(
         "outcome", [Succeeded(), Failed("late", retryable=False)], ids=["plain", "with consequences"]
     )
-    async def test_at_the_place_of_an_old_lease_a_new_one_of_the_same_worker_is_not_touched(self, database, outcome):
+    async def test_new_lease_of_a_worker_at_an_old_row_position_is_not_touched(self, database, outcome):
         await database.execute("vacuum duly.leased")
         worker_id, stale = await a_leased_run(database)
         await hand_back(database, worker_id, [stale])
@@ -354,7 +354,7 @@ BAD = {
 
 class TestBadRow:
     @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-    async def test_story_19_a_bad_result_is_settled_bare_and_holds_up_nobody(self, database, bad):
+    async def test_story_19_bad_result_is_settled_bare_and_blocks_no_other(self, database, bad):
         worker_id = await a_worker(database)
         for _ in range(9):
             await a_ready_run(database)
@@ -382,7 +382,7 @@ class TestBadRow:
         assert await counts(database) == {"dead": 3}
         assert await database.fetch("select distinct reason from duly.dead") == [("the outcome could not be stored",)]
 
-    async def test_story_19_a_bad_reason_is_made_storable(self, database):
+    async def test_story_19_bad_reason_is_sanitized_for_storage(self, database):
         worker_id, run = await a_leased_run(database)
 
         await settled(database, worker_id, run, Failed("a\0b\ud800" + "x" * 9000, retryable=False))
@@ -489,7 +489,7 @@ class TestCancelling:
         assert await boxes_of(database, run.run_id) == ["timers"]
 
 
-async def test_an_outcome_that_cannot_be_decided_holds_up_nobody(database):
+async def test_undecidable_outcome_blocks_no_other(database):
     """Whatever stands in a row's options: it was written by somebody, and the others' outcomes must not wait for it."""
     worker_id = await a_worker(database)
     await a_ready_run(database)
@@ -505,7 +505,7 @@ async def test_an_outcome_that_cannot_be_decided_holds_up_nobody(database):
     assert "leased" not in await counts(database)
 
 
-async def test_an_outcome_that_is_refused_even_bare_holds_up_nobody(database):
+async def test_outcome_refused_even_bare_blocks_no_other(database):
     worker_id = await a_worker(database)
     for _ in range(4):
         await a_ready_run(database)

@@ -43,7 +43,7 @@ async def next_fire(database) -> dict:
     return dict(row)
 
 
-async def test_what_falls_due_within_the_horizon_becomes_ready_and_the_rest_stays(database, clock):
+async def test_run_due_within_the_horizon_becomes_ready_and_a_later_one_stays(database, clock):
     soon, later = await a_waiting_run(database, delay=64), await a_waiting_run(database, delay=66)
     await clock.advance(60)
 
@@ -61,7 +61,7 @@ async def test_an_idle_step_moves_nothing_and_says_when_to_look_again(database):
     assert (answer.count, answer.next_due_at) == (0, START + seconds(3600))
 
 
-async def test_behind_a_full_batch_it_says_what_comes_next(database, clock):
+async def test_full_batch_reports_the_next_due_moment(database, clock):
     for delay in (62, 60, 61, 61):
         await a_waiting_run(database, delay=delay)
     await database.execute("update duly.timers set shard = 7")
@@ -249,7 +249,7 @@ class TestEpoch:
         assert (await stage(database, stale, epochs, horizon=seconds(10))).count == 0
         assert (await stage(database, stale, await hold(database, stale), horizon=seconds(10))).count == 1
 
-    async def test_a_scheduler_whose_lease_has_run_out_stages_nothing(self, database, clock):
+    async def test_expired_scheduler_stages_nothing(self, database, clock):
         await a_waiting_run(database, delay=10)
         sleepy, epochs = await a_scheduler(database)
         await clock.advance(8)
@@ -331,7 +331,7 @@ OVERLOADED = (
 class TestRefused:
     """One bad row holds up no other."""
 
-    async def test_what_is_good_is_staged_around_it_and_it_stays(self, own_database, clock, caplog):
+    async def test_good_rows_are_staged_around_refused_rows_that_stay(self, own_database, clock, caplog):
         database = own_database
         await database.execute(REFUSING)
         bad = [await a_waiting_run(database, handler="bad") for _ in range(3)]
@@ -364,7 +364,7 @@ class TestRefused:
         assert (staged_in_all, len(left_out)) == (10, 10)
         assert (await staged(database, left_out=left_out)).next_due_at is None, "what is left out is not waited for"
 
-    async def test_it_is_found_behind_what_stays_where_it_is_and_the_innocent_are_not_blamed(
+    async def test_refused_row_is_found_behind_rows_that_stay_without_blaming_them(
         self, own_database, clock, caplog, monkeypatch
     ):
         """Next fires of low priority stay while their queue is overloaded: more of them than one look for the bad row takes."""
@@ -384,7 +384,7 @@ class TestRefused:
         told = [record.fields["timer"] for record in caplog.records if record.message == "stage_refused"]
         assert told == bad
 
-    async def test_it_is_tried_again_and_less_and_less_often(self, own_database, clock, caplog):
+    async def test_refused_row_is_retried_less_and_less_often(self, own_database, clock, caplog):
         database, left_out = own_database, LeftOut()
         await database.execute(REFUSING)
         run_id = await a_waiting_run(database, handler="bad")
@@ -401,7 +401,7 @@ class TestRefused:
         assert await boxes_of(database, run_id) == ["ready"]
 
     @pytest.mark.parametrize("rate", ["1e-9", "1e-12", "1e-14", "1e-300", "1e-320"])
-    async def test_a_rate_close_to_nothing_that_is_there_already_holds_up_nobody(self, database, clock, rate):
+    async def test_stored_rate_close_to_zero_blocks_no_other(self, database, clock, rate):
         for _ in range(3):
             kept = await a_waiting_run(database)
             options = f'{{"rate": ["slow", {rate}, 1]}}'

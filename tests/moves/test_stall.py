@@ -33,7 +33,7 @@ async def held(database) -> tuple[UUID, list[Run]]:
     return worker_id, await claimed(database, worker_id)
 
 
-async def test_all_but_what_has_started_goes_back_with_no_attempt_used(database, held):
+async def test_stalled_worker_returns_runs_not_started_with_no_attempt_used(database, held):
     worker_id, [started, *others] = held
 
     assert await stall(database, worker_id, started, holder=started) == 2
@@ -70,7 +70,7 @@ async def test_nothing_goes_back_before_the_heartbeat_says_so(database, held):
     assert await stall(database, worker_id, gives_back=False) == 0
 
 
-async def test_a_statement_that_comes_late_hands_nothing_back(database, held, clock):
+async def test_outdated_stall_report_returns_no_run(database, held, clock):
     """Meanwhile a beat has allowed starts again: what the statement does not know may have started."""
     worker_id, _ = held
     late = Report(9.0, [], [], False, await database.fetchval("select safe_until from duly.workers"))
@@ -81,14 +81,14 @@ async def test_a_statement_that_comes_late_hands_nothing_back(database, held, cl
     assert await database.fetchval("select count(*) from duly.leased") == 3
 
 
-async def test_a_mark_of_an_older_lease_keeps_nothing(database, held):
+async def test_start_report_of_an_older_lease_keeps_no_run(database, held):
     worker_id, [first, *_] = held
     stale = msgspec.structs.replace(first, fence=first.fence - 1)
 
     assert await stall(database, worker_id, stale) == 3
 
 
-async def test_what_went_back_is_not_settled_by_the_worker_that_stood_still(database, held):
+async def test_returned_run_is_not_settled_by_the_stalled_worker(database, held):
     worker_id, [first, *_] = held
     await stall(database, worker_id)
 
@@ -97,7 +97,7 @@ async def test_what_went_back_is_not_settled_by_the_worker_that_stood_still(data
     assert await database.fetchval("select count(*) from duly.ready") == 3
 
 
-async def test_a_lease_that_is_gone_is_said(database):
+async def test_stall_report_shows_a_missing_lease(database):
     assert await stall(database, (await a_leased_run(database))[1].run_id) == "gone"
 
 

@@ -116,7 +116,7 @@ async def test_story_12_a_low_priority_waits_for_its_handicap_only_while_others_
     assert run.run_id == lowest
 
 
-async def test_story_16_planner_settings_belong_to_the_functions_and_reach_nobody_else(database):
+async def test_story_16_planner_settings_apply_to_the_functions_alone(database):
     """A start-up parameter is refused by a pooler, and a plain SET leaks to its next client."""
     hot = [function for statement in HOT for function in re.findall(r"duly\.(\w+)\(", statement)]
     rows = await database.fetch("select proname, proconfig from pg_proc where proname = any ($1)", hot)

@@ -53,7 +53,7 @@ async def connect(database) -> asyncpg.Connection:
 
 
 class TestOneShot:
-    async def test_what_is_due_now_is_ready_at_once(self, database):
+    async def test_run_due_now_is_ready_at_once(self, database):
         submitted = await submit(database, a_submission(), key="k")
 
         assert await boxes_of(database, submitted.job_id) == ["ready"]
@@ -61,7 +61,7 @@ class TestOneShot:
         assert submitted.replayed is False
 
     @pytest.mark.parametrize(("delay", "box"), [(0, "ready"), (5, "ready"), (5.001, "timers"), (86_400, "timers")])
-    async def test_what_is_due_within_the_horizon_is_ready_and_the_rest_waits(self, database, delay, box):
+    async def test_submitted_run_due_within_the_horizon_is_ready_and_a_later_one_waits(self, database, delay, box):
         submitted = await submit(database, a_submission(delay=delay), key="k")
 
         assert await boxes_of(database, submitted.job_id) == [box]
@@ -127,7 +127,7 @@ class TestOneShot:
             f'{{"gate": ["{TOO_LONG}", 1]}}',
         ],
     )
-    async def test_options_that_no_worker_could_read_are_refused_at_the_door(self, database, options):
+    async def test_options_that_no_worker_can_read_are_refused_on_submit(self, database, options):
         with pytest.raises(InvalidOption, match="are none we know"):
             await database.fetch("select duly.submit('greet', options => $1::text::jsonb)", options)
 
@@ -144,7 +144,7 @@ class TestOneShot:
             await database.fetch(f"select duly.submit({names})")
 
     @pytest.mark.parametrize("names", [{"queue": TOO_LONG}, {"queue": ""}, {"handler": TOO_LONG}, {"handler": ""}])
-    async def test_nor_is_it_taken_at_another_door(self, database, names):
+    async def test_invalid_handler_or_queue_name_is_refused_by_the_other_moves(self, database, names):
         one, recurring = replace(a_submission(), **names), replace(a_schedule(), **names)
         known = await an_active_schedule(database)
         doors = (
@@ -392,7 +392,7 @@ class TestCallersTransaction:
             assert await database.fetchval(f"select count(*) from duly.{table}") == 0, table
         await caller.close()
 
-    async def test_story_23_a_submit_left_open_hinders_nobody_and_starts_when_it_commits(self, database, clock):
+    async def test_story_23_submit_left_open_blocks_no_other_and_starts_on_commit(self, database, clock):
         caller = await connect(database)
         transaction = caller.transaction()
         await transaction.start()
@@ -462,7 +462,7 @@ class TestPlainSql:
         ],
         ids=lambda text: text[:60],
     )
-    async def test_what_cannot_be_kept_is_refused_in_a_sentence_with_a_remedy(self, database, asked, said, remedy):
+    async def test_sql_submit_refuses_bad_values_with_a_message_and_a_remedy(self, database, asked, said, remedy):
         caller = await connect(database)
 
         with pytest.raises(asyncpg.PostgresError) as refused:
@@ -486,7 +486,7 @@ class TestPlainSql:
         assert refused.value.hint == "Use another key, or send the same job again."
 
     @pytest.mark.parametrize("payload", [nested(64), f'{{"a": [{nested(62)}, 1]}}', f'{{"a": {"9" * 4300}}}'])
-    async def test_what_every_worker_can_read_is_taken(self, database, payload):
+    async def test_payload_that_every_worker_can_read_is_accepted(self, database, payload):
         await database.fetch("select duly.submit('greet', $1::text::jsonb)", payload)
 
         assert await counts(database) == {"ready": 1}
@@ -525,9 +525,7 @@ class TestSchedule:
             (timedelta(days=-400, seconds=1), timedelta(seconds=1)),
         ],
     )
-    async def test_occurrences_count_from_the_anchor_and_none_lies_before_the_job_was_made(
-        self, database, anchor, first
-    ):
+    async def test_occurrences_count_from_the_anchor_and_none_precedes_the_job(self, database, anchor, first):
         submitted = await an_active_schedule(database, every=60, anchor=START + anchor)
 
         assert submitted.scheduled_at - START == first
@@ -550,7 +548,7 @@ class TestSchedule:
         ],
         ids=lambda trigger: trigger["type"],
     )
-    async def test_what_was_accepted_is_answered_the_same_when_its_moment_has_passed(self, database, clock, trigger):
+    async def test_repeated_submit_gets_the_same_response_after_its_moment_passed(self, database, clock, trigger):
         job = a_schedule(trigger=trigger)
         first = await submit_recurring(database, job, key="k")
         await clock.advance(7200)

@@ -37,7 +37,7 @@ async def until_it_waits(database):
 
 
 @pytest.mark.parametrize(("change", "queues"), [(PAUSE, []), (EDIT, ["mail"])])
-async def test_a_job_that_is_being_changed_is_judged_by_what_it_has_become(database, change, queues):
+async def test_job_changed_during_an_event_is_judged_by_its_new_state(database, change, queues):
     await a_listener(database)
     async with database.transaction() as connection:
         await connection.execute(change)
@@ -49,7 +49,7 @@ async def test_a_job_that_is_being_changed_is_judged_by_what_it_has_become(datab
     assert (answer.is_duplicate, answer.queues, len(answer.runs)) == (False, queues, len(queues))
 
 
-async def test_one_whose_twin_is_rolled_back_makes_the_runs_itself(database):
+async def test_event_whose_duplicate_is_rolled_back_creates_the_runs_itself(database):
     await a_listener(database)
     waiting = []
 

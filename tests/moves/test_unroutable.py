@@ -52,8 +52,8 @@ async def all_aside(database, crowd=FEW) -> int:
     return total
 
 
-class TestSetAside:
-    async def test_a_backlog_in_front_of_a_line_is_marked_unroutable_and_what_is_known_stays_in_line(self, database):
+class TestMarkUnroutable:
+    async def test_backlog_ahead_of_a_routable_run_is_marked_unroutable(self, database):
         worker_id = await a_worker(database)
         await strangers(database)
         known = await a_ready_run(database)
@@ -79,7 +79,7 @@ class TestSetAside:
         await strangers(database, 1)
         assert await all_aside(database) == 2
 
-    async def test_those_of_another_tenant_do_not_make_fewer_enough(self, database):
+    async def test_unroutable_runs_of_another_tenant_do_not_lower_the_threshold(self, database):
         await a_worker(database)
         await many_ready_runs(database, 3, handler=TYPO, tenant=2)
         assert await all_aside(database) == 3
@@ -88,7 +88,7 @@ class TestSetAside:
 
         assert await all_aside(database) == 0
 
-    async def test_a_line_whose_first_run_is_known_is_not_looked_into(self, database, clock):
+    async def test_backlog_whose_first_run_is_routable_is_not_searched(self, database, clock):
         await a_worker(database)
         await a_ready_run(database)
         await clock.advance(0.001)
@@ -96,7 +96,7 @@ class TestSetAside:
 
         assert await all_aside(database) == 0, "a claim has nothing to walk over"
 
-    async def test_of_a_front_only_those_are_taken_that_nobody_knows(self, database, clock):
+    async def test_routable_runs_at_the_front_of_a_backlog_are_not_marked(self, database, clock):
         await a_worker(database)
         for number in range(10):
             await a_ready_run(database, handler=HANDLER if number % 3 == 1 else TYPO)
@@ -107,13 +107,13 @@ class TestSetAside:
             await database.fetchval("select count(*) from duly.ready where is_unroutable and handler <> $1", TYPO) == 0
         )
 
-    async def test_where_nobody_serves_the_queue_nothing_is_moved(self, database):
+    async def test_runs_of_an_unserved_queue_are_not_marked(self, database):
         await a_worker(database, queues=["other"], handlers=[HANDLER])
         await strangers(database)
 
         assert await all_aside(database) == 0
 
-    async def test_lines_of_queues_that_nobody_serves_cost_no_look(self, database):
+    async def test_backlogs_of_unserved_queues_do_not_count_as_searched(self, database):
         await a_worker(database)
         for number in range(25):
             await strangers(database, 1, queue=f"a{number}")
@@ -121,7 +121,7 @@ class TestSetAside:
 
         assert (await mark_unroutable(database, FEW))[0] == 3, "in one step, which looks into twenty lines at most"
 
-    async def test_a_worker_of_the_queue_that_knows_it_keeps_it_in_line(self, database):
+    async def test_run_stays_routable_while_a_worker_of_its_queue_has_the_handler(self, database):
         await a_worker(database)
         await a_worker(database, handlers=[TYPO])
         await strangers(database)
@@ -135,7 +135,7 @@ class TestSetAside:
 
         assert await all_aside(database) == 3
 
-    async def test_a_worker_whose_lease_has_ended_knows_nothing(self, database, clock):
+    async def test_handler_of_an_expired_worker_makes_no_run_routable(self, database, clock):
         await a_worker(database, handlers=[TYPO], lease=timedelta(seconds=5))
         await a_worker(database, lease=timedelta(hours=1))
         await strangers(database)
@@ -190,7 +190,7 @@ class TestSetAside:
 
         assert moved == [2_000, 2_000, 500, 0]
 
-    async def test_what_somebody_has_locked_is_left(self, database):
+    async def test_locked_run_is_not_marked_unroutable(self, database):
         await a_worker(database)
         first, *_ = await strangers(database, 4)
         async with database.transaction() as other:
@@ -233,7 +233,7 @@ class TestStillReady:
 
         assert await expire(database) == 3
 
-    async def test_its_place_at_a_concurrency_key_stays_taken_until_it_goes(self, database):
+    async def test_unroutable_run_keeps_its_slot_until_it_ends(self, database):
         await a_worker(database)
         await strangers(database, 3, concurrency=("door", 1))
         await staged(database)
@@ -246,7 +246,7 @@ class TestStillReady:
         assert await counts(database) == {"ready": 3, "blocked": 1}
         assert await verify(database) == []
 
-    async def test_what_is_handed_back_is_in_line(self, database):
+    async def test_run_handed_back_is_no_longer_marked_unroutable(self, database):
         await a_worker(database)
         await strangers(database)
         await all_aside(database)
@@ -257,7 +257,7 @@ class TestStillReady:
 
         assert await database.fetchval("select is_unroutable from duly.ready where run_id = $1", run.run_id) is False
 
-    async def test_what_is_tried_again_is_in_line(self, database):
+    async def test_retried_run_is_no_longer_marked_unroutable(self, database):
         await a_worker(database)
         retry = Retry(max_attempts=3, base_seconds=0, cap_seconds=0)
         await strangers(database, retry=retry)
@@ -281,7 +281,7 @@ class TestBringBack:
 
         assert {run.run_id for run in taken} == set(run_ids)
 
-    async def test_a_claim_brings_back_twice_what_it_takes_the_oldest_first(self, database):
+    async def test_claim_restores_twice_as_many_runs_as_it_takes_oldest_first(self, database):
         await a_worker(database)
         await many_ready_runs(database, 1_000, handler=TYPO)
         assert await all_aside(database, UnroutableLimits()) == 1_000
@@ -310,7 +310,7 @@ class TestBringBack:
         assert await claimed(database, worker_id) == []
         assert await aside(database) == 3
 
-    async def test_each_tenant_and_priority_has_its_part_of_what_comes_back(self, database):
+    async def test_restored_runs_are_shared_among_tenants_and_priorities(self, database):
         await a_worker(database)
         for tenant, priority, runs in ((1, 5, 4_000), (2, 5, 1_500), (2, 9, 1_000)):
             await many_ready_runs(database, runs, tenant=tenant, priority=priority, handler=TYPO)
@@ -324,7 +324,7 @@ class TestBringBack:
         )
         assert {(row[0], row[1]): row[2] for row in rows} == {(1, 5): 100, (2, 5): 100, (2, 9): 100}
 
-    async def test_maintenance_brings_back_what_a_live_worker_knows_and_nothing_else(self, database, clock):
+    async def test_maintenance_restores_only_runs_with_a_handler_of_a_live_worker(self, database, clock):
         await a_worker(database, lease=timedelta(hours=1))
         await strangers(database)
         for _ in range(3):
@@ -354,7 +354,7 @@ class TestBringBack:
 
         assert await restore_routable(database) == 4
 
-    async def test_what_somebody_has_locked_comes_back_later(self, database):
+    async def test_locked_run_is_restored_later(self, database):
         await a_worker(database)
         first, *_ = await strangers(database)
         await all_aside(database)
@@ -400,7 +400,7 @@ class TestOverHttp:
         await database.execute("update duly.workers set tenant = $2 where worker_id = $1", worker_id, tenant)
         return worker_id
 
-    async def test_what_only_another_tenants_worker_knows_is_marked_unroutable(self, database):
+    async def test_run_known_only_to_another_tenants_worker_is_marked_unroutable(self, database):
         await a_worker(database)
         await many_ready_runs(database, 3, handler=TYPO, tenant=2)
         await many_ready_runs(database, 3, handler=TYPO, tenant=3)
@@ -409,7 +409,7 @@ class TestOverHttp:
         assert await all_aside(database) == 3
         assert await database.fetchval("select bool_and(is_unroutable = (tenant = 3)) from duly.ready")
 
-    async def test_it_brings_back_and_is_given_its_tenants_runs_alone(self, database):
+    async def test_remote_worker_restores_and_claims_its_tenants_runs_alone(self, database):
         await a_worker(database)
         for tenant in (2, 3):
             await many_ready_runs(database, 3, handler=TYPO, tenant=tenant)
@@ -423,7 +423,7 @@ class TestOverHttp:
         assert [lent.run.tenant for lent in taken] == [2, 2, 2]
         assert await database.fetchval("select count(*) from duly.ready where is_unroutable and tenant = 3") == 3
 
-    async def test_one_that_does_not_know_them_is_reported_that_nothing_is_in_sight(self, database):
+    async def test_remote_worker_without_the_handler_foresees_no_run(self, database):
         await a_worker(database)
         await many_ready_runs(database, 3, handler=TYPO, tenant=2)
         worker_id = await self.a_remote(database, [HANDLER])

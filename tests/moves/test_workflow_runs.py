@@ -137,7 +137,7 @@ async def two_that_ended(own_database):
     return ended
 
 
-async def test_what_the_store_refuses_of_an_end_is_left_out_and_the_run_settled(own_database, two_that_ended):
+async def test_unstorable_outcome_of_a_workflow_is_left_out_and_its_run_settled(own_database, two_that_ended):
     database, (first, _) = own_database, two_that_ended
     await database.execute(
         f"alter table duly.attempts add constraint refused check (run_id <> '{first}' or result is null)"
@@ -181,7 +181,7 @@ async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
     assert await database.fetchval("select count(*) from duly.workflow_tasks where what = 'settle'") == 0
 
 
-async def test_workflows_that_nobody_waits_for_are_stopped_one_in_a_transaction(database, starter):
+async def test_orphaned_workflows_are_stopped_one_per_transaction(database, starter):
     """With two, the gates of the second would be locked after the first workflow, and a settle does it the other way round."""
     worker_id = await a_worker(database)
     for _ in range(2):
@@ -239,7 +239,7 @@ async def test_a_replay_of_its_workflow_reopens_the_run_which_ends_as_that_does(
     assert await history.verify(database) == []
 
 
-async def test_it_may_fail_again_and_again_and_the_run_with_it(database, starter):
+async def test_workflow_may_fail_repeatedly_together_with_its_run(database, starter):
     worker_id = await a_worker(database)
     run_id, workflow_id = await a_dead_run(database, starter, worker_id, {"b": FAILS})
 
@@ -255,7 +255,7 @@ async def test_it_may_fail_again_and_again_and_the_run_with_it(database, starter
     assert await database.fetchval("select replays from duly.dead where run_id = $1", run_id) == 2
 
 
-async def test_a_replay_of_the_dead_run_does_again_what_failed_and_nothing_else(database, starter):
+async def test_replay_of_a_dead_workflow_run_repeats_only_failures(database, starter):
     worker_id = await a_worker(database)
     outcomes = {"b": FAILS, "d": FAILS, "f": FAILS}
     shape = "a b:a c:b d e:d! f:a g:f?"  # e and g see to d and f.
@@ -285,7 +285,7 @@ async def test_two_that_failed_are_both_done_again_and_one_behind_another_once(d
     assert await state_of(database, workflow_id) == "succeeded"
 
 
-async def test_what_succeeded_meanwhile_is_not_done_again_by_a_replay_of_its_run(database, starter):
+async def test_replay_of_a_workflow_run_skips_nodes_that_succeeded_meanwhile(database, starter):
     worker_id = await a_worker(database)
     run_id, workflow_id = await a_dead_run(database, starter, worker_id, {"b": FAILS})
     await replay(database, [run_id])
@@ -300,7 +300,7 @@ async def test_what_succeeded_meanwhile_is_not_done_again_by_a_replay_of_its_run
     assert (await found_run(database, run_id))["state"] == "succeeded"
 
 
-async def test_a_workflow_whose_dead_run_was_discarded_goes_on_alone(database, starter):
+async def test_workflow_whose_dead_run_was_discarded_continues_alone(database, starter):
     worker_id = await a_worker(database)
     run_id, workflow_id = await a_dead_run(database, starter, worker_id, {"a": FAILS})
     await discard(database, [run_id])
@@ -338,7 +338,7 @@ async def test_a_workflow_is_replayed_while_somebody_moves_its_dead_run(database
     assert await history.verify(database) == []
 
 
-async def test_a_run_whose_workflow_is_no_longer_kept_starts_another(database, starter, clock):
+async def test_run_whose_workflow_is_deleted_starts_another(database, starter, clock):
     worker_id = await a_worker(database)
     run_id, first = await a_dead_run(database, starter, worker_id, {"a": FAILS})
     await database.execute("delete from duly.dead where run_id <> $1", run_id)
@@ -352,7 +352,7 @@ async def test_a_run_whose_workflow_is_no_longer_kept_starts_another(database, s
     assert await carried_through(database, worker_id) == [["a"], ["b"]]
 
 
-async def test_whoever_was_reported_that_it_died_is_reported_of_its_other_end(database, starter):
+async def test_callback_of_a_dead_workflow_run_is_sent_again_for_its_new_end(database, starter):
     worker_id = await a_worker(database)
     target = target_for(a_graph("a"))
     options = options_of(target=target, callbacks=Callbacks(end=Callback(url="https://hooks.example/done")))
@@ -402,7 +402,7 @@ async def test_an_end_that_came_undone_does_not_settle_the_run(database, starter
     assert (ended["state"], ended["attempt"]) == ("succeeded", 1)
 
 
-async def test_without_a_database_it_is_tried_again_and_what_cannot_be_read_is_not(database, starter):
+async def test_workflow_start_without_a_database_is_retried_and_a_bad_graph_is_not(database, starter):
     await a_run_of(database)
     [run] = await claim(database, await a_worker(database), [QUEUE], [WORKFLOW], 10)
     await starter.end()

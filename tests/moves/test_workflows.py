@@ -96,7 +96,7 @@ async def test_nodes_run_behind_their_parents_and_the_workflow_ends(database):
         ("a b:a", {"a": Cancelled()}, {"a": "cancelled", "b": "skipped"}, "failed"),
     ],
 )
-async def test_edges_hold_or_not_and_a_workflow_ends_by_what_nobody_saw_to(database, shape, outcomes, states, state):
+async def test_edges_decide_nodes_and_unhandled_failures_decide_the_workflow(database, shape, outcomes, states, state):
     workflow_id = await a_workflow(database, shape)
 
     await carried_through(database, await a_worker(database), outcomes)
@@ -171,7 +171,7 @@ async def test_requested_again_under_the_same_key_it_is_the_same_workflow(databa
         await submit_workflow(database, 1, key, a_graph("a"))
 
 
-async def test_what_is_no_graph_is_refused_whole(database):
+async def test_cyclic_workflow_is_refused_whole(database):
     with pytest.raises(InvalidWorkflow, match="a → b → a"):
         await submit_workflow(database, 1, a_key(), a_graph("a:b b:a"))
     assert await counts(database) == {}
@@ -194,7 +194,7 @@ async def test_limited_nodes_go_by_way_of_timers(database):
     await is_whole(database)
 
 
-async def test_a_cancel_ends_what_waits_and_asks_what_runs(database):
+async def test_workflow_cancel_ends_waiting_nodes_and_signals_running_ones(database):
     workflow_id = await a_workflow(database, "a b c:a,b d:c?")
     worker_id = await a_worker(database)
     [run] = await claimed(database, worker_id, limit=1)
@@ -210,7 +210,7 @@ async def test_a_cancel_ends_what_waits_and_asks_what_runs(database):
     await is_whole(database)
 
 
-async def test_a_cancel_of_what_only_waits_is_final_at_once(database):
+async def test_cancel_of_a_workflow_that_only_waits_is_final_at_once(database):
     workflow_id = await a_workflow(database, "a b:a c:b?")
 
     assert await cancel_workflow(database, 1, workflow_id, "enough") == "cancelled"
@@ -221,7 +221,7 @@ async def test_a_cancel_of_what_only_waits_is_final_at_once(database):
     assert await database.fetchval("select count(*) from duly.workflow_tasks") == 0
 
 
-async def test_what_succeeds_in_spite_of_a_cancel_releases_nothing(database):
+async def test_node_that_succeeds_despite_a_cancel_releases_no_other(database):
     workflow_id = await a_workflow(database, "a b:a")
     worker_id = await a_worker(database)
     held = await taken(database, worker_id)
@@ -233,7 +233,7 @@ async def test_what_succeeds_in_spite_of_a_cancel_releases_nothing(database):
     assert await state_of(database, workflow_id) == "cancelled"
 
 
-async def test_a_pause_takes_back_what_is_ready_and_a_resume_lets_it_go_on(database):
+async def test_workflow_pause_withdraws_ready_nodes_and_a_resume_continues(database):
     workflow_id = await a_workflow(database, "a b c:a d:b")
     worker_id = await a_worker(database)
     [run] = await claimed(database, worker_id, limit=1)
@@ -251,7 +251,7 @@ async def test_a_pause_takes_back_what_is_ready_and_a_resume_lets_it_go_on(datab
         await pause_workflow(database, 1, workflow_id)
 
 
-async def test_what_comes_back_to_a_paused_workflow_is_taken_back(database, clock):
+async def test_paused_workflow_withdraws_nodes_that_return_to_it(database, clock):
     workflow_id = await a_workflow(database, "a b", retry=Retry(max_attempts=3))
     worker_id = await a_worker(database)
     held = await taken(database, worker_id)
@@ -279,7 +279,7 @@ async def test_a_paused_workflow_gives_back_its_slots_at_concurrency_keys(databa
     await is_whole(database)
 
 
-async def test_a_paused_workflow_takes_back_what_had_its_turn_at_a_rate(database):
+async def test_paused_workflow_withdraws_a_node_that_had_its_reservation(database):
     workflow_id = await a_workflow(database, "a", rate=("often", 10, 1))
     await staged(database)
 
@@ -325,7 +325,7 @@ async def test_a_cancel_of_a_paused_workflow_gives_back_the_slots_that_it_holds(
     assert await state_of(database, other) == "running"
 
 
-async def test_a_node_that_is_skipped_gives_back_the_place_that_it_holds(database, clock):
+async def test_skipped_node_returns_the_slot_that_it_has(database, clock):
     slow = Retry(max_attempts=5, base_seconds=3000, cap_seconds=3000, jitter=0)
     workflow_id = await a_workflow(database, Workflow("w", (a_node("a"), a_node("b", "a!", fifo="orders", retry=slow))))
     worker_id = await a_worker(database)
@@ -398,7 +398,7 @@ async def test_a_replay_does_a_node_and_all_behind_it_again(database):
     await is_whole(database)
 
 
-async def test_a_replay_of_what_succeeded_keeps_the_run_id_and_the_numbers_of_attempts(database):
+async def test_replay_of_a_succeeded_node_keeps_its_run_id_and_attempt_numbers(database):
     workflow_id = await a_workflow(database, "a b:a", payload={"large": "x" * 2000})
     worker_id = await a_worker(database)
     await carried_through(database, worker_id)
@@ -426,7 +426,7 @@ async def test_a_skipped_node_runs_when_it_is_replayed_whatever_its_edges_said(d
     assert await state_of(database, workflow_id) == "failed"
 
 
-async def test_what_is_under_way_or_has_not_run_is_not_replayed(database):
+async def test_node_under_way_or_not_yet_run_cannot_be_replayed(database):
     workflow_id = await a_workflow(database, "a b:a c:b")
     worker_id = await a_worker(database)
 
@@ -494,7 +494,7 @@ async def test_a_node_that_is_replayed_is_as_young_as_a_new_one(database, clock)
     assert await counts(database) == {"ready": 1}
 
 
-async def test_the_numbers_of_attempts_go_on_when_their_records_are_gone(database):
+async def test_attempt_numbers_continue_after_their_records_are_deleted(database):
     workflow_id = await a_workflow(database, "a")
     worker_id = await a_worker(database)
     await carried_through(database, worker_id)
@@ -624,7 +624,7 @@ async def test_a_running_node_adds_nodes_that_its_children_wait_for(database):
     await is_whole(database)
 
 
-async def test_a_node_that_adds_and_then_fails_leaves_what_it_added_skipped(database):
+async def test_node_that_adds_nodes_and_then_fails_leaves_them_skipped(database):
     workflow_id = await a_workflow(database, "a z:a broken:a!")
     worker_id = await a_worker(database)
     [run] = (await taken(database, worker_id)).values()
@@ -660,7 +660,7 @@ async def test_nodes_are_added_under_the_fence_alone(database):
         await add_nodes(database, 1, run.run_id, run.fence, [a_node("m")])
 
 
-async def test_who_is_named_is_reported_of_the_end(database):
+async def test_workflow_end_sends_its_callbacks(database):
     workflow = Workflow(
         "nightly",
         (a_node("a"),),
@@ -694,7 +694,7 @@ async def test_a_workflow_is_kept_while_it_lives_and_for_a_while_after(database,
     assert await database.fetchval("select count(*) from duly.workflow_nodes") == 2
 
 
-async def test_a_waiting_node_says_what_it_waits_for_and_its_run_is_listed(database):
+async def test_waiting_node_shows_its_parents_and_its_run_is_blocked(database):
     workflow_id = await a_workflow(database, "a b:a")
     run_id = await run_of(database, workflow_id, "b")
 

@@ -157,7 +157,9 @@ BANK = [
     ),
     *killed_by(
         "tests/worker/test_isolated.py",
-        Python("an isolated run starts without a lease", "IsolatedRuns._may_start", "self._worker_lease.is_safe", "True"),
+        Python(
+            "an isolated run starts without a lease", "IsolatedRuns._may_start", "self._worker_lease.is_safe", "True"
+        ),
     ),
     # Outcomes and retries.
     Python(

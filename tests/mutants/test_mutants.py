@@ -57,7 +57,7 @@ def source(tmp_path):
 
 class TestBank:
     @pytest.mark.parametrize("mutant", BANK, ids=lambda mutant: mutant.name)
-    def test_each_mutant_has_one_place_and_changes_it(self, mutant):
+    def test_mutant_finds_its_anchor_and_changes_the_source_there(self, mutant):
         edit = mutant.find()
         after = edit.apply(SOURCE)
 
@@ -73,7 +73,7 @@ class TestBank:
                 text = (ROOT / file).read_text()
                 assert all(re.search(rf"(class|def) {name}\b", text) for name in names), mutant.name
 
-    def test_a_mutant_without_a_place_is_named(self):
+    def test_anchor_error_names_the_mutant_without_an_anchor(self):
         with pytest.raises(AnchorError, match=r'mutant "lost": nothing is named Nobody\.knows'):
             Python("lost", "Nobody.knows", "1", "2").find()
 
@@ -110,7 +110,7 @@ class TestPythonAnchor:
             ("turn", "run.fence", "found 2 times in turn (worker/wheel.py): 'run.fence'"),
         ],
     )
-    def test_a_place_that_is_missing_or_ambiguous_is_refused(self, source, at, old, why):
+    def test_anchor_that_is_missing_or_ambiguous_is_refused(self, source, at, old, why):
         with pytest.raises(AnchorError, match=re.escape(why)):
             find_in_python(source, at, old, "None")
 
@@ -138,7 +138,7 @@ class TestSqlAnchor:
             ("runs", "run_id", "found 2 times in runs (store/finish.sql): 'run_id'"),
         ],
     )
-    def test_a_place_that_is_missing_or_ambiguous_is_refused(self, source, at, old, why):
+    def test_anchor_that_is_missing_or_ambiguous_is_refused(self, source, at, old, why):
         with pytest.raises(AnchorError, match=re.escape(why)):
             find_in_sql(source, at, old, "null")
 

@@ -37,7 +37,7 @@ async def ask_all(resolver, hosts, tenant=1):
     return await asyncio.gather(*(resolver.addresses_of(host, tenant) for host in hosts), return_exceptions=True)
 
 
-async def test_those_who_ask_for_the_same_name_share_the_answer(server):
+async def test_concurrent_lookups_of_a_name_share_one_response(server):
     resolver = SystemResolver(ManualClock(), server.look_up)
     asking = asyncio.create_task(ask_all(resolver, ["a.example"] * 100))
     await asyncio.sleep(0)
@@ -75,7 +75,7 @@ async def asked_for(server, number):
             await asyncio.sleep(0.01)
 
 
-async def test_one_tenant_cannot_take_every_look_up_and_what_is_beyond_its_part_waits(server):
+async def test_lookups_of_a_tenant_beyond_its_share_wait_and_leave_room_for_others(server):
     resolver = SystemResolver(ManualClock(), server.look_up)
     mine = asyncio.create_task(ask_all(resolver, [f"slow{number}.example" for number in range(100)], tenant=1))
     await asyncio.sleep(0)

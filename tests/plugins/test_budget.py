@@ -49,7 +49,7 @@ def test_elsewhere_a_skip_stays_a_skip(suite, monkeypatch):
     result.assertoutcome(skipped=2)
 
 
-def test_what_earlier_calls_have_left_of_an_areas_budget_is_known(monkeypatch, tmp_path):
+def test_budget_of_an_area_subtracts_the_time_of_earlier_calls(monkeypatch, tmp_path):
     times = tmp_path / "times"
     monkeypatch.setattr(budget, "times_file", str(times))
     assert budget.seconds_left("engine") == 360
@@ -90,7 +90,7 @@ def test_the_times_of_several_calls_are_added_up(tmp_path, capsys):
     ]
 
 
-def test_a_call_whose_times_are_added_up_prints_none(suite, monkeypatch, tmp_path):
+def test_suite_prints_no_times_when_they_are_written_to_a_file(suite, monkeypatch, tmp_path):
     times = tmp_path / "times"
     monkeypatch.setattr(budget, "times_file", str(times))
 
@@ -119,7 +119,7 @@ def test_a_call_whose_times_are_added_up_prints_none(suite, monkeypatch, tmp_pat
         ("tests/store/test_servers.py::TestKey_submit::test_it_gates", "engine/store"),
     ],
 )
-def test_a_test_belongs_to_its_folder_and_to_what_it_is_about(nodeid, place):
+def test_area_of_a_test_follows_from_its_folder_and_subject(nodeid, place):
     assert budget.place_of(nodeid) == place
 
 

@@ -22,21 +22,21 @@ def test_unsteady():
 """
 
 
-def test_what_fails_once_is_unsteady_and_passes(tmp_path):
+def test_second_look_passes_an_unsteady_test_and_names_it(tmp_path):
     code, said = looked_at(tmp_path, UNSTEADY)
     assert code == 0
     assert "assert seen" in said, "the first failure is shown in full"
     assert "UNSTEADY, passed at the second look: test_0.py::test_unsteady" in said
 
 
-def test_what_fails_twice_is_red(tmp_path):
+def test_second_look_fails_the_suite_when_a_test_fails_twice(tmp_path):
     code, said = looked_at(tmp_path, "def test_broken():\n    assert False\n")
     assert code == 1
     assert "Once more, alone: test_0.py::test_broken" in said
     assert "UNSTEADY" not in said
 
 
-def test_what_one_fixture_breaks_is_requested_again_as_a_whole(tmp_path):
+def test_second_look_runs_all_failures_of_a_single_file_again(tmp_path):
     tests = [UNSTEADY.replace("unsteady", f"unsteady_{n}").replace('"seen"', f'"seen_{n}"') for n in range(9)]
     code, said = looked_at(tmp_path, "".join(tests))
     assert code == 0
@@ -58,7 +58,7 @@ def test_many_files_that_fail_are_not_requested_again(tmp_path):
         ([], False),
     ],
 )
-def test_what_takes_the_same_way_each_time_is_not_requested_again(failed, chance):
+def test_second_look_ignores_deterministic_failures(failed, chance):
     assert may_be_chance(failed) is chance
 
 
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_read_is_not_requested_again(tmp_path):
     assert "Once more" not in said
 
 
-def test_what_passes_is_requested_once(tmp_path):
+def test_second_look_runs_a_passing_test_a_single_time(tmp_path):
     code, said = looked_at(tmp_path, "def test_fine():\n    pass\n")
     assert code == 0
     assert said.count("1 passed") == 1

@@ -22,7 +22,7 @@ def scheduler(database) -> Scheduler:
     return Scheduler(database, name="first", rng=Rng(1), log=Log("test"))
 
 
-async def test_a_step_stages_what_is_due_within_the_horizon(database, clock, scheduler):
+async def test_scheduler_step_stages_runs_due_within_the_horizon(database, clock, scheduler):
     run_id = await a_waiting_run(database, delay=60)
     await scheduler.renew()
     await clock.advance(1)
@@ -62,7 +62,7 @@ async def test_a_full_batch_is_followed_by_the_next_at_once(database, clock, sch
     assert await scheduler._step_safely() == 0.0
 
 
-async def test_how_far_it_is_behind_is_reported(database, clock, scheduler):
+async def test_scheduler_health_reports_the_lag_in_seconds(database, clock, scheduler):
     await an_active_schedule(database, every=1, anchor=START)
     await clock.advance(30)
     await scheduler.renew()
@@ -134,7 +134,7 @@ async def test_two_schedulers_fire_each_occurrence_once(database, clock, schedul
     assert (scheduler.health.shards, second.health.shards) == (32, 32)
 
 
-async def test_a_new_holder_goes_on_from_what_stands_in_timers_so_no_slot_is_lost(database, clock, scheduler):
+async def test_new_shard_holder_continues_from_the_timers_and_loses_no_occurrence(database, clock, scheduler):
     await an_active_schedule(database, every=1, anchor=START)
     await scheduler.renew()
     for _ in range(3):
@@ -150,7 +150,7 @@ async def test_a_new_holder_goes_on_from_what_stands_in_timers_so_no_slot_is_los
     assert moments == [START + seconds(number) for number in range(9)]
 
 
-async def test_the_loop_stages_and_hands_over_when_it_is_stopped(database, clock, scheduler):
+async def test_scheduler_loop_stages_runs_and_releases_its_shards_when_stopped(database, clock, scheduler):
     run_id = await a_waiting_run(database, delay=6)
     running = asyncio.create_task(scheduler.run())
     await clock.advance(1)

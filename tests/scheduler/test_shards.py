@@ -72,7 +72,7 @@ async def test_at_a_hand_over_the_shards_are_free_at_once(database):
     assert [holder["shards"] for holder in await shards.holders(database)] == [64]
 
 
-async def test_epochs_only_rise_and_only_when_a_shard_changes_hands(database, clock):
+async def test_shard_epoch_only_rises_and_only_when_the_shard_changes_its_holder(database, clock):
     scheduler_id, first = await a_scheduler(database)
     assert await hold(database, scheduler_id) == first
     seen = dict.fromkeys(range(shards.SHARDS), 0)
@@ -105,7 +105,7 @@ async def test_a_step_back_of_the_clock_does_not_let_a_dead_scheduler_keep_its_s
     assert len(held[living]) == 64
 
 
-async def test_a_step_forward_lets_those_who_live_share_again(database, clock):
+async def test_live_schedulers_share_the_shards_again_after_a_clock_step_forward(database, clock):
     schedulers = [RNG.uuid() for _ in range(3)]
     await settle_down(database, clock, schedulers)
 
@@ -126,7 +126,7 @@ async def test_renewed_at_the_same_instant_no_shard_is_given_twice(database):
     assert_fair({scheduler_id: await hold(database, scheduler_id) for scheduler_id in schedulers})
 
 
-async def test_schedulers_long_gone_are_forgotten(database, clock):
+async def test_expired_schedulers_are_deleted_a_minute_after_their_lease(database, clock):
     await a_scheduler(database)
     await clock.advance(LEASE + seconds(59))
     await forget_expired_schedulers(database)

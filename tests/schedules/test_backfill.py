@@ -64,7 +64,7 @@ async def test_more_than_ten_thousand_need_to_be_confirmed(database):
     assert (await backfill(database, job.job_id, start + MINUTE, START, RNG)).backfill_id is not None
 
 
-async def test_the_stretch_is_made_at_its_rate_and_the_schedule_is_not_moved(database, clock):
+async def test_backfill_creates_runs_at_its_rate_and_leaves_the_schedule_unchanged(database, clock):
     job = await a_cron(database, "0 * * * *", payload='{"a": 1}')
     before = await next_fire(database, job.job_id)
     asked = await backfill(database, job.job_id, START - 5 * HOUR, START, RNG, rate=0.5)
@@ -149,7 +149,7 @@ async def test_another_overlap_than_these_means_nothing_to_a_backfill(database):
         await backfill(database, job.job_id, START - HOUR, START, RNG, overlap="skip")
 
 
-async def test_what_is_still_to_come_is_left_to_the_schedule(database):
+async def test_backfill_leaves_future_occurrences_to_the_schedule(database):
     job = await a_cron(database)
 
     asked = await backfill(database, job.job_id, START - 2 * MINUTE, START + HOUR, RNG)
@@ -160,7 +160,7 @@ async def test_what_is_still_to_come_is_left_to_the_schedule(database):
 
 
 class TestCancel:
-    async def test_what_is_in_nobodys_hands_is_taken_back_and_no_more_is_made(self, database, clock):
+    async def test_cancelled_backfill_removes_runs_without_a_lease_and_creates_no_more(self, database, clock):
         job = await a_cron(database)
         asked = await backfill(database, job.job_id, START - HOUR, START, RNG, rate=5)
         assert asked.backfill_id is not None
@@ -177,7 +177,7 @@ class TestCancel:
         with pytest.raises(NotFound):
             await cancel_backfill(database, asked.backfill_id)
 
-    async def test_a_ready_one_is_in_nobodys_hands(self, database, clock):
+    async def test_cancelled_backfill_removes_a_ready_run(self, database, clock):
         job = await a_cron(database)
         asked = await backfill(database, job.job_id, START - HOUR, START, RNG, rate=1)
         assert asked.backfill_id is not None
@@ -188,7 +188,7 @@ class TestCancel:
         assert await counts(database) == {"timers": 1}
         assert await database.fetchval("select count(*) from duly.concurrency_keys") == 0
 
-    async def test_what_runs_by_schedule_is_left_alone(self, database, clock):
+    async def test_cancelled_backfill_leaves_scheduled_occurrences_unchanged(self, database, clock):
         job = await a_cron(database)
         asked = await backfill(database, job.job_id, START - HOUR, START, RNG)
         assert asked.backfill_id is not None
@@ -220,7 +220,7 @@ class TestCancel:
         assert await is_sound(database)
 
 
-async def test_a_job_whose_runs_nobody_takes_is_not_made_ahead_without_end(database, clock):
+async def test_backfill_bounds_the_runs_that_wait_without_a_worker(database, clock):
     job = await a_cron(database)
     await backfill(database, job.job_id, START - 10 * HOUR, START, RNG, rate=100)
 
@@ -229,7 +229,7 @@ async def test_a_job_whose_runs_nobody_takes_is_not_made_ahead_without_end(datab
     assert len(await occurrences(database, job.job_id, "blocked")) == 100
 
 
-async def test_it_goes_on_while_the_schedule_is_paused_or_completed(database, clock):
+async def test_backfill_continues_while_the_schedule_is_paused_or_completed(database, clock):
     job = await a_cron(database, max_runs=1)
     await backfill(database, job.job_id, START - 3 * MINUTE, START, RNG)
     await staged_all(database)
@@ -275,7 +275,7 @@ async def test_a_fixed_delay_has_no_occurrences_to_make_again(database):
         await backfill(database, job.job_id, START - HOUR, START, RNG)
 
 
-async def test_a_plain_interval_is_made_again_from_its_anchor_on(database, clock):
+async def test_backfill_of_a_plain_interval_begins_at_its_anchor(database, clock):
     job = await an_active_schedule(database, every=60)
     await pause(database, job.job_id)
     await clock.advance(3 * MINUTE + seconds(1))

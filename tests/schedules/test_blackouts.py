@@ -32,7 +32,7 @@ async def a_blackout(database, *, start, end):
     await put_calendar(database, {"name": "blackout", "windows": [window]})
 
 
-async def test_what_is_blocked_is_recorded_as_one_stretch_with_the_fire_after_it(database, clock):
+async def test_blocked_occurrences_are_recorded_as_one_range_with_the_next_fire(database, clock):
     await a_blackout(database, start=START + timedelta(minutes=2), end=START + timedelta(minutes=5))
     job = await a_cron(database, calendars=[{"name": "blackout"}])
 
@@ -46,7 +46,7 @@ async def test_what_is_blocked_is_recorded_as_one_stretch_with_the_fire_after_it
     assert await is_sound(database)
 
 
-async def test_what_was_blocked_before_a_job_was_made_is_no_business_of_it(database, clock):
+async def test_blackout_before_the_creation_of_a_job_is_not_recorded_for_it(database, clock):
     await a_blackout(database, start=START - timedelta(hours=2), end=START)
     job = await a_cron(database, calendars=[{"name": "blackout"}])
 
@@ -56,7 +56,7 @@ async def test_what_was_blocked_before_a_job_was_made_is_no_business_of_it(datab
     assert await occurrences(database, job.job_id) == minutes(0)
 
 
-async def test_what_is_put_off_becomes_one_fire_at_the_first_instant_that_is_permitted(database, clock):
+async def test_deferred_occurrences_become_one_fire_at_the_first_permitted_moment(database, clock):
     await a_blackout(database, start=START + timedelta(minutes=2), end=START + timedelta(minutes=4, seconds=30))
     job = await a_cron(database, calendars=[{"name": "blackout", "on_hit": "defer"}])
 
@@ -89,7 +89,7 @@ async def at_minute(clock, number):
 class TestTheAccountBeginsWithTheTiming:
     """What calendars took is counted from when the job was made, or timed as it is, and never from before."""
 
-    async def test_a_job_that_is_made_in_the_midst_of_it_tells_of_the_rest(self, database, clock):
+    async def test_job_created_during_a_blackout_records_its_remaining_occurrences(self, database, clock):
         await a_blackout(database, start=START, end=START + timedelta(minutes=10))
         early = await a_cron(database, calendars=[{"name": "blackout"}])
         await at_minute(clock, 3.5)
@@ -105,7 +105,7 @@ class TestTheAccountBeginsWithTheTiming:
         assert await skips(database, last.job_id) == [], "all of it was before"
         assert await occurrences(database) == minutes(10, 10, 10)
 
-    async def test_one_that_is_late_too_tells_of_the_rest(self, database, clock):
+    async def test_misfired_job_created_during_a_blackout_records_remaining_occurrences(self, database, clock):
         await a_blackout(database, start=START, end=START + timedelta(minutes=10))
         await at_minute(clock, 3.5)
         job = await a_cron(database, calendars=[{"name": "blackout"}])
@@ -115,7 +115,7 @@ class TestTheAccountBeginsWithTheTiming:
 
         assert await skips(database, job.job_id) == [skipped("calendar", 4, 9, 6), skipped("misfire", 10, 14, 5)]
 
-    async def test_what_only_some_hours_permit_is_counted_so_too(self, database, clock):
+    async def test_include_calendar_counts_blocked_occurrences_from_the_job_creation_on(self, database, clock):
         window = {"start": minutes(10)[0].isoformat(), "end": minutes(20)[0].isoformat()}
         await put_calendar(database, {"name": "open", "windows": [window]})
         await at_minute(clock, 7.5)
@@ -126,7 +126,7 @@ class TestTheAccountBeginsWithTheTiming:
 
         assert await skips(database, job.job_id) == [skipped("calendar", 8, 9, 2)]
 
-    async def test_a_bound_is_not_gone_behind(self, database, clock):
+    async def test_blocked_occurrences_before_the_start_of_a_schedule_are_not_recorded(self, database, clock):
         await a_blackout(database, start=START, end=START + timedelta(minutes=10))
         begin = minutes(6)[0].isoformat()
         job = await a_cron(database, calendars=[{"name": "blackout"}], start=begin)
@@ -136,7 +136,7 @@ class TestTheAccountBeginsWithTheTiming:
 
         assert await skips(database, job.job_id) == [skipped("calendar", 6, 9, 4)]
 
-    async def test_what_was_put_off_before_a_job_was_made_is_not_run_by_it(self, database, clock):
+    async def test_occurrence_deferred_before_the_creation_of_a_job_is_not_run_by_it(self, database, clock):
         await a_blackout(database, start=START, end=START + timedelta(minutes=10, seconds=30))
         await at_minute(clock, 5)
         job = await a_cron(database, "3 * * * *", calendars=[{"name": "blackout", "on_hit": "defer"}])
@@ -194,7 +194,7 @@ class TestTheAccountBeginsWithTheTiming:
 class TestLeavingOneOut:
     """An occurrence that is left out on request takes no record with it of what calendars took before."""
 
-    async def test_what_was_taken_just_before_it_is_reported_with_it(self, database, clock):
+    async def test_skip_next_records_the_blocked_occurrences_before_the_skipped_one(self, database, clock):
         await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=5))
         job = await a_cron(database, calendars=[{"name": "blackout"}])
         await staged_all(database)
@@ -209,7 +209,7 @@ class TestLeavingOneOut:
         assert await occurrences(database, job.job_id) == minutes(6)
         assert await is_sound(database)
 
-    async def test_of_a_job_that_was_made_in_the_midst_of_it_it_is_the_rest(self, database, clock):
+    async def test_skip_next_of_a_job_created_during_a_blackout_records_the_remainder(self, database, clock):
         await a_blackout(database, start=START, end=START + timedelta(minutes=10))
         await at_minute(clock, 7.5)
         job = await a_cron(database, calendars=[{"name": "blackout"}])
@@ -242,7 +242,7 @@ class TestLeavingOneOut:
         assert await skips(database, job.job_id) == [skipped("on_request", 1), skipped("calendar", 2, 9, 8)]
 
 
-async def test_what_is_blocked_behind_the_last_fire_is_reported_with_it(database, clock):
+async def test_occurrences_blocked_after_the_last_fire_are_recorded_with_it(database, clock):
     await a_blackout(database, start=START + timedelta(minutes=2), end=START + timedelta(hours=1))
     job = await a_cron(database, calendars=[{"name": "blackout"}], end=minutes(10)[0].isoformat())
 
@@ -297,7 +297,9 @@ class TestACalendarPutAgainAfterACrash:
 
         assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4)]
 
-    async def test_what_was_armed_already_is_not_reported_of_the_old_one(self, database, clock, monkeypatch):
+    async def test_calendar_put_again_records_no_old_skips_for_schedules_already_armed(
+        self, database, clock, monkeypatch
+    ):
         await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=30))
         first = await a_cron(database, calendars=[{"name": "blackout"}])
         second = await a_cron(database, calendars=[{"name": "blackout"}])

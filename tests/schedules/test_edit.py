@@ -65,7 +65,7 @@ class TestAnotherDefinition:
     """The timing stays as it was."""
 
     @pytest.mark.parametrize("kind", ["cron", "interval", "interval with an anchor", "interval with jitter", "text"])
-    async def test_the_pending_fire_stands(self, database, clock, kind):
+    async def test_pending_fire_stays_when_an_edit_keeps_the_timing(self, database, clock, kind):
         shapes: dict[str, dict[str, Any]] = {
             "cron": {"trigger": {"type": "cron", "expr": "*/7 * * * *", "tz": "UTC"}},
             "interval": {"trigger": {"type": "interval", "every": "PT7M"}},
@@ -96,7 +96,7 @@ class TestAnotherDefinition:
         assert await skips(database) == []
         assert await is_sound(database)
 
-    async def test_what_is_staged_is_made_anew(self, database, clock):
+    async def test_edit_of_the_definition_restages_the_staged_run_with_the_new_payload(self, database, clock):
         job_id = await staged_ahead(database, clock, max_runs=7)
 
         await edit(database, job_id, cron(payload='{"new": true}', max_runs=7))
@@ -108,7 +108,7 @@ class TestAnotherDefinition:
         assert (run["payload"], run["generation"], run["previous_scheduled_at"]) == ('{"new": true}', 2, START)
         assert await is_sound(database)
 
-    async def test_what_is_overdue_is_still_to_come(self, database, clock):
+    async def test_edit_keeps_an_overdue_fire_pending(self, database, clock):
         """The scheduler was away: nothing of what it has missed gets lost by an edit."""
         job = await a_cron(database)
         await clock.advance(10 * MINUTE)
@@ -119,7 +119,7 @@ class TestAnotherDefinition:
         assert await occurrences(database) == minutes(10)
         assert await skips(database) == [skipped("misfire", 0, 9, 10)]
 
-    async def test_one_whose_jitter_still_holds_it_is_still_to_come(self, database, clock):
+    async def test_edit_keeps_the_due_moment_of_a_fire_delayed_by_jitter(self, database, clock):
         job = await a_cron(database, "0 * * * *", jitter={"max": "PT50M"})
         due_at = (await next_fire(database, job.job_id) or {})["due_at"]
         await clock.advance(due_at - START - seconds(3))
@@ -188,7 +188,7 @@ class TestAnotherTiming:
         assert found is not None
         assert "*/7 * * * *" in found["schedule"]
 
-    async def test_what_is_staged_is_taken_back(self, database, clock):
+    async def test_timing_edit_removes_the_staged_run(self, database, clock):
         job_id = await staged_ahead(database, clock)
 
         await edit(database, job_id, cron("*/5 * * * *"))
@@ -197,7 +197,7 @@ class TestAnotherTiming:
         assert await pending(database, job_id) == START + 5 * MINUTE
         assert await is_sound(database)
 
-    async def test_what_a_silent_worker_holds_ahead_refuses_it(self, database, clock):
+    async def test_timing_edit_is_refused_while_a_silent_worker_holds_a_run_ahead(self, database, clock):
         job_id = await staged_ahead(database, clock)
         worker_id, held = await taken(database)
 
@@ -217,9 +217,7 @@ class TestAnotherTiming:
 
         assert await pending(database, job_id) == START + seconds(90)
 
-    async def test_one_that_ran_and_ended_between_the_look_and_the_move_is_not_made_again(
-        self, database, clock, monkeypatch
-    ):
+    async def test_timing_edit_does_not_repeat_a_run_that_ended_during_the_edit(self, database, clock, monkeypatch):
         """The clock goes on while we think."""
         job_id = await staged_ahead(database, clock)
         look, looks = jobs.find, list[object]()
@@ -237,9 +235,7 @@ class TestAnotherTiming:
 
         assert await pending(database, job_id) == START + seconds(90)
 
-    async def test_one_that_was_staged_between_the_look_and_the_move_is_not_made_again(
-        self, database, clock, monkeypatch
-    ):
+    async def test_timing_edit_does_not_repeat_a_run_staged_during_the_edit(self, database, clock, monkeypatch):
         job = await a_cron(database)
         await staged(database)
         await run_through(database)
@@ -264,7 +260,7 @@ class TestAnotherTiming:
         assert await occurrences(database, box="leased") == minutes(1)
         assert await pending(database, job.job_id) == START + seconds(90)
 
-    async def test_what_the_old_rule_had_not_fired_is_on_record(self, database, clock):
+    async def test_timing_edit_records_the_unfired_occurrences_of_the_old_rule(self, database, clock):
         job = await a_cron(database)
         await clock.advance(10 * MINUTE + seconds(30))
 
@@ -317,7 +313,7 @@ class TestPaused:
         assert await skips(database) == [skipped("paused", 1, 10, 10)]
         assert await pending(database, job.job_id) == START + 11 * MINUTE
 
-    async def test_with_another_timing_what_it_missed_under_each_is_on_record(self, database, clock):
+    async def test_timing_edit_of_a_paused_job_records_the_skips_under_each_timing(self, database, clock):
         job = await a_cron(database)
         await staged(database)
         await pause(database, job.job_id)
@@ -348,7 +344,7 @@ class TestRefusals:
         assert await occurrences(database, job_id) == minutes(1)
         assert await is_sound(database)
 
-    async def test_what_has_ended_cannot_be_edited(self, database):
+    async def test_edit_refuses_an_ended_job(self, database):
         job = await a_cron(database)
         await cancel_job(database, job.job_id)
 

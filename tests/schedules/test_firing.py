@@ -112,7 +112,7 @@ class TestCohorts:
         assert (await stage(database, scheduler_id, epochs)).count == 1
         assert await pending(database, unknown.job_id) == START + 2 * MINUTE
 
-    async def test_a_fire_that_was_looked_at_and_is_gone_is_passed_over(self, database):
+    async def test_stage_ignores_a_fire_that_was_staged_since_it_was_read(self, database):
         job = await a_cron(database)
         scheduler_id, epochs = await a_scheduler(database)
         fires = await timers.due_fires(database, list(epochs), HORIZON, 100)
@@ -124,7 +124,7 @@ class TestCohorts:
         assert again.count == 0
         assert await occurrences(database, job.job_id) == [START]
 
-    async def test_two_cohorts_whose_keys_collide_are_reported_apart(self, database):
+    async def test_cohorts_with_colliding_keys_fire_separately(self, database):
         one, other = await a_cron(database), await a_cron(database, "*/2 * * * *")
         first = await database.fetchval("select cohort from duly.timers where job_id = $1", one.job_id)
         for table in ("timers", "jobs"):  # One second later under a cohort less by two seconds in microseconds.
@@ -182,7 +182,7 @@ class TestCohorts:
 
         assert await occurrences(database, alive.job_id) == [START]
 
-    async def test_what_cannot_be_read_stays_and_holds_up_nobody(self, database):
+    async def test_unreadable_schedule_stays_pending_and_delays_no_other_job(self, database):
         broken, sound = await a_cron(database), await a_cron(database, "*/2 * * * *")
         await database.execute(
             """update duly.jobs set schedule = '{"trigger": {"type": "tea"}}' where job_id = $1""", broken.job_id
@@ -281,7 +281,7 @@ class TestJitter:
 
 
 class TestTheEnd:
-    async def test_after_its_end_a_job_is_completed_and_its_timer_is_gone(self, database, clock):
+    async def test_schedule_past_its_end_is_completed_and_loses_its_timer(self, database, clock):
         job = await a_cron(database, end="2026-11-02T09:02:00Z")
         for _ in range(5):
             await staged(database)
@@ -311,7 +311,7 @@ class TestTheEnd:
         assert await counts(database) == {}
         assert await is_sound(database)
 
-    async def test_max_runs_counts_runs_and_not_what_was_skipped(self, database, clock):
+    async def test_max_runs_counts_runs_and_ignores_skipped_occurrences(self, database, clock):
         job = await a_cron(database, max_runs=2, overlap={"policy": "skip"})
         await staged(database)
         for _ in range(3):
@@ -354,7 +354,7 @@ class TestTheEnd:
             {"type": "at", "at": "2026-11-02T08:58:59Z"},
         ],
     )
-    async def test_what_never_fires_is_refused(self, database, trigger):
+    async def test_schedule_that_never_fires_is_refused(self, database, trigger):
         with pytest.raises((TriggerError, InvalidSchedule)):
             await an_active_schedule(database, trigger=trigger)
 

@@ -84,7 +84,7 @@ async def test_a_retry_is_part_of_the_run(database, clock):
 
 
 @pytest.mark.parametrize("where", ["ready", "retrying"])
-async def test_one_that_is_cancelled_while_it_waits_has_ended(database, clock, where):
+async def test_fixed_delay_counts_a_run_cancelled_while_waiting_as_ended(database, clock, where):
     job = await a_delay(database)
     await staged(database)
     [run_id] = [row[0] for row in await database.fetch("select run_id from duly.ready")]
@@ -99,7 +99,7 @@ async def test_one_that_is_cancelled_while_it_waits_has_ended(database, clock, w
     assert await is_sound(database)
 
 
-async def test_one_that_is_cancelled_in_its_workers_hands_and_handed_back_has_ended(database, clock):
+async def test_fixed_delay_counts_a_cancelled_run_returned_by_its_worker_as_ended(database, clock):
     job = await a_delay(database)
     await staged(database)
     worker_id, run = await taken(database)
@@ -110,7 +110,7 @@ async def test_one_that_is_cancelled_in_its_workers_hands_and_handed_back_has_en
     assert await pending(database, job.job_id) == START + MINUTE
 
 
-async def test_one_whose_worker_is_lost_for_good_has_ended(database, clock):
+async def test_fixed_delay_counts_a_run_that_dies_with_its_lost_worker_as_ended(database, clock):
     job = await a_delay(database, options=options_of(retry=Retry(1)))
     await staged(database)
     await taken(database)
@@ -136,7 +136,7 @@ async def test_a_replay_does_not_move_the_schedule(database, clock):
 
 
 class TestPause:
-    async def test_what_is_staged_is_taken_back_and_comes_again(self, database, clock):
+    async def test_fixed_delay_pause_removes_the_staged_run_and_resume_restores_it(self, database, clock):
         job = await a_delay(database, max_runs=5)
         await staged(database)
         await run_through(database)
@@ -168,7 +168,7 @@ class TestPause:
         assert await pending(database, job.job_id) == clock.at, "its moment has passed: it runs now"
         assert await skips(database) == []
 
-    async def test_before_the_moment_comes_it_stands(self, database, clock):
+    async def test_fixed_delay_resumed_before_its_due_moment_keeps_the_pending_fire(self, database, clock):
         job = await a_delay(database)
         await staged(database)
         await run_through(database)
@@ -233,7 +233,7 @@ class TestEdit:
 
         assert await pending(database, job.job_id) == START + MINUTE
 
-    async def test_of_what_is_staged_makes_it_anew(self, database, clock):
+    async def test_fixed_delay_edit_removes_the_staged_run_and_times_it_anew(self, database, clock):
         job = await a_delay(database)
         await staged(database)
         await run_through(database)
@@ -336,7 +336,7 @@ async def test_cancelled_while_it_runs_its_end_arms_nothing(database, clock):
     assert await counts(database) == {}
 
 
-async def test_one_that_waits_for_a_run_that_is_not_there_is_found(database):
+async def test_verify_finds_a_schedule_that_waits_for_a_missing_run(database):
     await a_delay(database)
     await staged(database)
     await database.execute("delete from duly.ready")

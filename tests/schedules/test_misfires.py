@@ -43,7 +43,7 @@ ALL = {"policy": "fire_all"}
 
 
 class TestFireOnce:
-    async def test_the_latest_runs_for_all_and_says_how_many_it_stands_for(self, database, clock):
+    async def test_fire_once_runs_the_latest_occurrence_with_the_number_of_missed_ones(self, database, clock):
         job = await a_cron(database)
         await staged(database)
         await clock.advance(10 * MINUTE)
@@ -60,7 +60,7 @@ class TestFireOnce:
         assert await pending(database, job.job_id) == START + 11 * MINUTE
 
     @pytest.mark.parametrize("trigger", [{"type": "cron", "expr": "0 9 * * *"}, {"type": "interval", "every": "PT24H"}])
-    async def test_one_that_was_missed_alone_runs_for_its_own_moment_and_is_reported_apart(
+    async def test_single_missed_occurrence_runs_for_its_own_moment_and_counts_as_missed(
         self, database, clock, trigger
     ):
         job = await an_active_schedule(database, trigger=trigger)
@@ -94,7 +94,7 @@ class TestFireOnce:
         assert await skips(database) == []
 
     @pytest.mark.parametrize(("window", "ran"), [("PT5M", []), ("PT15M", [0])])
-    async def test_what_is_older_than_the_window_does_not_run(self, database, clock, window, ran):
+    async def test_occurrence_older_than_the_misfire_window_does_not_run(self, database, clock, window, ran):
         job = await a_cron(database, "0 * * * *", misfire={"window": window})
         await clock.advance(10 * MINUTE)
 
@@ -124,7 +124,7 @@ class TestFireOnce:
 
 
 class TestSkip:
-    async def test_nothing_runs_and_the_next_regular_one_stands(self, database, clock):
+    async def test_skip_policy_runs_no_missed_occurrence_and_keeps_the_next_fire(self, database, clock):
         job = await a_cron(database, misfire={"policy": "skip"})
         await staged(database)
         await clock.advance(10 * MINUTE + seconds(30))
@@ -184,7 +184,7 @@ class TestFireAll:
             assert in_a_second <= ceil(rate), made
         assert sum(count for _, count in made) >= 1 + int(min(rate, 1 / step) * 4), "it goes on"
 
-    async def test_what_was_missed_again_waits_for_the_rate_of_what_was_missed_before(self, database, clock):
+    async def test_second_catch_up_waits_for_the_rate_of_the_first(self, database, clock):
         await a_cron(database, misfire=ALL)
         await clock.advance(2 * MINUTE + seconds(30))
         await staged_all(database)
@@ -229,7 +229,7 @@ class TestFireAll:
         assert await run_through(database) == minutes(0)
         assert await occurrences(database, job.job_id) == minutes(1)
 
-    async def test_one_that_waits_for_its_retry_gives_way(self, database, clock):
+    async def test_occurrence_that_waits_for_its_retry_lets_the_next_missed_one_run(self, database, clock):
         """A poisoned occurrence does not hold up the others."""
         await a_cron(database, misfire=ALL | {"rate": 10})
         await clock.advance(5 * MINUTE)
@@ -242,7 +242,7 @@ class TestFireAll:
         assert await occurrences(database) == minutes(1)
         assert await is_sound(database)
 
-    async def test_what_is_on_time_comes_first(self, database, clock):
+    async def test_timely_runs_start_before_missed_ones(self, database, clock):
         job = await a_cron(database, misfire=ALL, priority=0)
         await clock.advance(5 * MINUTE)
         await staged_all(database)
@@ -338,7 +338,7 @@ class TestFireAll:
 
         assert 80 <= sum(allowed) <= 87
 
-    async def test_jobs_whose_runs_nobody_takes_do_not_hold_up_the_others(self, database, clock, monkeypatch):
+    async def test_jobs_whose_runs_no_worker_takes_delay_no_other_catch_up(self, database, clock, monkeypatch):
         monkeypatch.setattr("duly.moves.schedules.backfill._LOOK_MAX", 2)
         for _ in range(4):
             await a_cron(database, misfire=ALL | {"rate": 1000}, queue="idle")

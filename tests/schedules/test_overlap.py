@@ -107,9 +107,7 @@ class TestSkip:
         assert await occurrences(database, job.job_id) == minutes(1)
         assert await skips(database) == []
 
-    async def test_it_stands_back_while_the_last_is_active_and_goes_when_that_ends_before_its_moment(
-        self, database, clock
-    ):
+    async def test_skip_policy_stages_the_next_run_if_the_active_one_ends_in_time(self, database, clock):
         job = await a_cron(database, overlap=overlap("skip"))
         await staged(database)
         worker_id, run = await taken(database)
@@ -202,11 +200,11 @@ class TestQueue:
         assert await skips(database) == []
 
 
-class TestThePlaceOfARun:
+class TestOverlapSlot:
     """A retry is part of its run, so it keeps the place; whatever ends the run gives it back."""
 
     @pytest.mark.parametrize("delay", [1, 600])
-    async def test_it_is_kept_over_retries(self, database, clock, delay):
+    async def test_run_keeps_its_overlap_slot_over_retries(self, database, clock, delay):
         job = await a_cron(database, overlap=overlap("queue"), options=options_of(retry=Retry(max_attempts=9)))
         await staged(database)
         worker_id, run = await taken(database)
@@ -253,7 +251,7 @@ class TestThePlaceOfARun:
         assert await occurrences(database, job.job_id) == minutes(1)
         assert await is_sound(database)
 
-    async def test_a_worker_that_dies_keeps_the_place_for_the_next_attempt(self, database, clock):
+    async def test_run_of_a_lost_worker_keeps_its_overlap_slot_for_the_next_attempt(self, database, clock):
         job = await a_cron(database, overlap=overlap("queue"))
         await staged(database)
         await taken(database)
@@ -266,7 +264,7 @@ class TestThePlaceOfARun:
         assert await occurrences(database, job.job_id) == minutes(0)
         assert await is_sound(database)
 
-    async def test_one_that_is_dead_has_left_and_comes_again_by_the_concurrency_key(self, database, clock):
+    async def test_dead_run_frees_its_overlap_slot_and_waits_for_it_on_replay(self, database, clock):
         job = await a_cron(database, overlap=overlap("queue"))
         await staged(database)
         worker_id, dead = await taken(database)
@@ -340,7 +338,7 @@ class TestCancelRunning:
         ]
         assert await is_sound(database)
 
-    async def test_one_that_waits_for_its_retry_is_cancelled_at_once(self, database, clock):
+    async def test_cancel_running_cancels_a_run_that_waits_for_its_retry(self, database, clock):
         job = await a_cron(database, overlap=overlap("cancel_running"))
         await staged(database)
         worker_id, run = await taken(database)
@@ -351,7 +349,7 @@ class TestCancelRunning:
         assert [became for _, _, became in await history_of(database, run.run_id)] == ["retrying", "cancelled"]
         assert await is_sound(database)
 
-    async def test_one_that_still_waits_is_replaced(self, database, clock):
+    async def test_cancel_running_replaces_an_occurrence_that_still_waits(self, database, clock):
         job = await a_cron(database, overlap=overlap("cancel_running"))
         await staged(database)
         worker_id, run = await taken(database)
@@ -361,7 +359,7 @@ class TestCancelRunning:
         assert [signal.run_id for signal in (await runs.look(database, worker_id)).signals] == [run.run_id]
         assert len(await skips(database)) == 2
 
-    async def test_one_that_does_not_stop_in_time_loses_its_place_and_its_outcome_is_fenced(self, database, clock):
+    async def test_run_that_does_not_stop_in_time_loses_its_slot_and_is_fenced(self, database, clock):
         job = await a_cron(database, overlap=overlap("cancel_running"))
         await staged(database)
         worker_id, run = await taken(database)
@@ -379,7 +377,7 @@ class TestCancelRunning:
         assert await void_overstayed(database) == []
         assert await is_sound(database)
 
-    async def test_one_that_nobody_replaces_keeps_its_place(self, database, clock):
+    async def test_run_keeps_its_overlap_slot_when_its_replacement_is_cancelled(self, database, clock):
         await a_cron(database, overlap=overlap("cancel_running"))
         await staged(database)
         worker_id, run = await taken(database)
@@ -391,7 +389,7 @@ class TestCancelRunning:
         assert await void_overstayed(database) == []
         assert await settled(database, worker_id, run) == []
 
-    async def test_a_person_who_cancels_takes_no_place_away(self, database, clock):
+    async def test_manual_cancel_takes_no_overlap_slot_from_a_run_that_does_not_stop(self, database, clock):
         job = await a_cron(database, overlap=overlap("queue"))
         await staged(database)
         worker_id, run = await taken(database)
@@ -403,7 +401,7 @@ class TestCancelRunning:
         assert await settled(database, worker_id, run) == []
         assert await occurrences(database, job.job_id) == minutes(1)
 
-    async def test_one_that_was_requested_to_stop_is_not_tried_again(self, database, clock):
+    async def test_run_requested_to_stop_by_its_replacement_is_not_retried(self, database, clock):
         job = await a_cron(database, overlap=overlap("cancel_running"))
         await staged(database)
         worker_id, run = await taken(database)
@@ -420,7 +418,7 @@ class TestBesideAConcurrencyKey:
     OPTIONS = options_of(concurrency=("customer-7", 1))
 
     @pytest.mark.parametrize("policy", ["queue", "buffer_one", "cancel_running"])
-    async def test_what_waits_cannot_wait_twice(self, database, policy):
+    async def test_waiting_overlap_policy_is_refused_beside_a_concurrency_key(self, database, policy):
         with pytest.raises(InvalidOption, match="concurrency key"):
             await a_cron(database, overlap=overlap(policy), options=self.OPTIONS)
         job = await a_cron(database, options=self.OPTIONS)

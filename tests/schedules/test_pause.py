@@ -41,7 +41,7 @@ from tests.schedules.stories import (
 
 
 class TestPause:
-    async def test_nothing_fires_while_it_is_paused_and_its_place_is_kept(self, database, clock):
+    async def test_paused_schedule_fires_nothing_and_keeps_its_pending_moment(self, database, clock):
         job = await a_cron(database)
         await staged(database)
         assert await pause(database, job.job_id, "for a while") == "paused"
@@ -56,7 +56,7 @@ class TestPause:
         assert await pause(database, job.job_id) == "already"
         assert await is_sound(database)
 
-    async def test_what_it_would_have_fired_is_on_record_once(self, database, clock):
+    async def test_resume_records_the_skipped_occurrences_exactly_once(self, database, clock):
         job = await a_cron(database)
         await staged(database)
         await pause(database, job.job_id)
@@ -84,7 +84,7 @@ class TestPause:
         assert await skips(database) == [skipped("misfire", 1, 9, 9)]
 
     @pytest.mark.parametrize("kind", ["cron", "interval"])
-    async def test_what_is_staged_is_taken_back_and_skipped_if_its_moment_passes(self, database, clock, kind):
+    async def test_pause_removes_a_staged_run_and_skips_it_when_its_moment_passes(self, database, clock, kind):
         job = await (a_cron(database) if kind == "cron" else an_active_schedule(database))
         await staged(database)
         await run_through(database)
@@ -102,7 +102,7 @@ class TestPause:
         assert await pending(database, job.job_id) == START + 2 * MINUTE
         assert await is_sound(database)
 
-    async def test_what_is_staged_is_taken_back_and_fires_if_it_is_resumed_in_time(self, database, clock):
+    async def test_pause_removes_a_staged_run_that_fires_after_a_timely_resume(self, database, clock):
         job = await a_cron(database, max_runs=5)
         await staged(database)
         await run_through(database)
@@ -119,7 +119,7 @@ class TestPause:
         assert (await next_fire(database, job.job_id) or {})["runs_left"] == 3, "it counts once"
         assert await skips(database) == []
 
-    async def test_what_a_worker_holds_runs_and_only_what_comes_after_it_is_taken_back(self, database, clock):
+    async def test_pause_leaves_held_runs_and_removes_only_the_staged_runs_behind_them(self, database, clock):
         job = await a_cron(database, "* * * * * *")
         for _ in range(5):
             await staged(database)
@@ -134,7 +134,7 @@ class TestPause:
         assert (fire["scheduled_at"], fire["previous_scheduled_at"]) == (START + seconds(2), START + seconds(1))
         assert await is_sound(database)
 
-    async def test_what_comes_before_something_that_is_gone_is_skipped_with_a_record(self, database):
+    async def test_pause_records_a_skip_for_a_staged_run_before_a_cancelled_one(self, database):
         """The third was cancelled: if the next fire went back before it, it would come again as well."""
         job = await a_cron(database, "* * * * * *")
         for _ in range(5):
@@ -147,7 +147,7 @@ class TestPause:
         assert [(skip.reason, skip.first) for skip in await skips(database)] == [("skipped_paused", START + seconds(1))]
         assert (await next_fire(database, job.job_id) or {})["scheduled_at"] == START + seconds(3)
 
-    async def test_one_that_is_due_is_not_taken_back(self, database):
+    async def test_pause_keeps_a_staged_run_that_is_due(self, database):
         job = await a_cron(database)
         await staged(database)
 
@@ -156,7 +156,7 @@ class TestPause:
         assert await occurrences(database) == [START]
         assert await skips(database) == []
 
-    async def test_one_whose_jitter_still_holds_it_is_taken_back_and_comes_again(self, database, clock):
+    async def test_pause_removes_a_run_delayed_by_jitter_and_resume_restores_it(self, database, clock):
         job = await a_cron(database, "0 * * * *", jitter={"max": "PT50M"})
         fire = await next_fire(database, job.job_id)
         assert fire is not None
@@ -171,7 +171,7 @@ class TestPause:
         assert (await next_fire(database, job.job_id) or {})["due_at"] == fire["due_at"]
         assert await skips(database) == []
 
-    async def test_when_nothing_is_left_it_is_completed_and_what_it_missed_is_skipped(self, database, clock):
+    async def test_resume_completes_a_schedule_past_its_end_and_skips_its_occurrences(self, database, clock):
         job = await a_cron(database, end="2026-11-02T09:05:00Z")
         await staged(database)
         await run_through(database)
@@ -186,7 +186,7 @@ class TestPause:
         assert await counts(database) == {}
         assert await is_sound(database)
 
-    async def test_what_has_ended_cannot_be_paused(self, database):
+    async def test_ended_job_cannot_be_paused_or_resumed(self, database):
         job = await a_cron(database)
         await cancel_job(database, job.job_id)
 
@@ -242,7 +242,7 @@ class TestPauseOnFailure:
 class TestTheEndOfASchedule:
     """What a schedule has named and not fired by the time it is cancelled is on record."""
 
-    async def test_what_it_missed_while_it_was_paused_is(self, database, clock):
+    async def test_cancel_records_the_occurrences_missed_during_a_pause(self, database, clock):
         job = await a_cron(database)
         await staged_all(database)
         await run_through(database)
@@ -254,7 +254,7 @@ class TestTheEndOfASchedule:
         assert await skips(database, job.job_id) == [skipped("paused", 1, 3, 3)]
         assert await is_sound(database)
 
-    async def test_what_nobody_staged_is(self, database, clock):
+    async def test_cancel_records_the_occurrences_that_no_scheduler_staged(self, database, clock):
         job = await a_cron(database)
         await clock.advance(2.5 * 60)
 
@@ -262,7 +262,7 @@ class TestTheEndOfASchedule:
 
         assert await skips(database, job.job_id) == [skipped("on_request", 0, 2, 3)]
 
-    async def test_what_its_catch_up_had_still_to_make_is(self, database, clock):
+    async def test_cancel_records_the_occurrences_that_the_catch_up_has_not_created(self, database, clock):
         job = await a_cron(database, misfire={"policy": "fire_all"})
         await clock.advance(10 * 60)
         await staged_all(database)
@@ -274,7 +274,7 @@ class TestTheEndOfASchedule:
         made = await database.fetchval("select created from duly.backfills where job_id = $1", job.job_id)
         assert (left.reason, left.first, left.count) == ("skipped_on_request", START + made * MINUTE, 11 - made)
 
-    async def test_one_that_is_on_time_leaves_nothing(self, database):
+    async def test_cancel_of_a_timely_schedule_records_no_skip(self, database):
         job = await a_cron(database)
         await staged_all(database)
 

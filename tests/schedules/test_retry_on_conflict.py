@@ -88,7 +88,7 @@ async def test_a_calendar_does_not_arm_a_job_by_the_rule_it_had_before(database,
     assert await is_sound(database)
 
 
-async def test_an_edit_that_read_an_older_calendar_is_made_again(database, clock, monkeypatch):
+async def test_edit_that_read_an_older_calendar_is_repeated(database, clock, monkeypatch):
     await put_calendar(database, a_blackout(50, 51))
     job = await a_cron(database, calendars=[{"name": "blackout"}])
     calendars, looks = schedules.calendars, list[int]()
@@ -107,7 +107,7 @@ async def test_an_edit_that_read_an_older_calendar_is_made_again(database, clock
     assert await pending(database, job.job_id) == minutes(6)[0]
 
 
-async def test_what_was_missed_and_is_not_made_up_for_is_on_record(database, clock):
+async def test_cancelled_catch_up_records_its_remaining_occurrences(database, clock):
     job = await a_cron(database, misfire={"policy": "fire_all", "grace": "PT1S"})
     await pause(database, job.job_id)
     await clock.advance(600 - 1)
@@ -122,7 +122,7 @@ async def test_what_was_missed_and_is_not_made_up_for_is_on_record(database, clo
     assert (skipped.reason, skipped.first, skipped.count) == ("skipped_on_request", minutes(created)[0], 10 - created)
 
 
-async def test_a_backfill_that_is_made_and_has_not_begun_can_be_taken_back(database, clock):
+async def test_backfill_that_has_created_all_its_runs_can_be_cancelled_before_a_start(database, clock):
     job = await a_cron(database)
     await clock.advance(600)
     asked = await backfill(database, job.job_id, START, clock.at, RNG, rate=100)
@@ -137,7 +137,7 @@ async def test_a_backfill_that_is_made_and_has_not_begun_can_be_taken_back(datab
     assert await is_sound(database)
 
 
-async def test_a_backfill_keeps_to_the_calendars_it_was_requested_with(database, clock):
+async def test_backfill_keeps_to_the_calendars_of_its_request(database, clock):
     await put_calendar(database, a_blackout(50, 51))
     job = await a_cron(database, calendars=[{"name": "blackout"}])
     await clock.advance(600)
@@ -166,7 +166,7 @@ async def test_a_key_is_for_one_payload(database):
         {"misfire": {"policy": "skip"}},
     ],
 )
-async def test_a_delay_refuses_what_means_nothing_to_it(database, more):
+async def test_fixed_delay_refuses_options_that_do_not_apply_to_it(database, more):
     with pytest.raises(TriggerError, match=f"^{next(iter(more))} does not apply to fixed_delay"):
         await a_delay(database, **more)
 

@@ -81,7 +81,7 @@ class TestSkipNext:
             await staged(database)
         assert await occurrences(database) == [START, START + seconds(5)]
 
-    async def test_what_has_started_is_passed_over(self, database, clock):
+    async def test_skip_next_passes_over_a_run_that_has_started(self, database, clock):
         job = await a_cron(database)
         await staged(database)
         await run_through(database)

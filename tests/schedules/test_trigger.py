@@ -72,7 +72,7 @@ class TestTrigger:
         assert await is_sound(database)
 
     @pytest.mark.parametrize("policy", ["skip", "queue", "cancel_running", "allow"])
-    async def test_next_to_what_is_active_if_reported_so(self, database, policy):
+    async def test_trigger_runs_beside_an_active_run_when_it_allows_overlap(self, database, policy):
         job = await a_cron(database, overlap={"policy": policy, "limit": 1})
         await staged(database)
         worker_id, _ = await taken(database)
@@ -152,7 +152,7 @@ class TestTrigger:
 
         assert (await next_fire(database, job.job_id) or {})["runs_left"] == 1
 
-    async def test_what_has_ended_cannot_be_run(self, database):
+    async def test_trigger_refuses_an_ended_job(self, database):
         job = await a_cron(database)
         await cancel_job(database, job.job_id)
 

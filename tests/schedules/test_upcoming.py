@@ -136,7 +136,7 @@ async def a_minutely_held_ahead(database: Database, clock: Any, **more: Any) -> 
 
 
 class TestPause:
-    async def test_what_a_worker_holds_ahead_is_taken_back(self, database, clock):
+    async def test_pause_recalls_a_run_that_a_worker_holds_ahead(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         async with a_worker_that_holds(database) as held:
             assert [run.scheduled_at for run in held] == [START + MINUTE]
@@ -173,7 +173,7 @@ class TestPause:
         assert (await next_fire(database, job_id) or {})["scheduled_at"] == START + 3 * MINUTE
         assert await is_sound(database)
 
-    async def test_a_silent_worker_keeps_its_run_and_the_caller_is_reported(self, database, clock):
+    async def test_pause_names_the_run_that_a_silent_worker_keeps(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         [run] = await claimed(database, await a_worker(database))
 
@@ -184,7 +184,7 @@ class TestPause:
         assert await boxes_of(database, run.run_id) == ["leased"]
         assert await database.fetchval("select count(*) from duly.signals") == 0, "nobody waits for its answer"
 
-    async def test_a_one_shot_is_taken_back_and_stands_paused(self, database):
+    async def test_pause_leaves_a_recalled_one_shot_paused_until_resumed(self, database):
         job = await an_active_schedule(database, trigger=ONCE)
         await staged(database)
         async with a_worker_that_holds(database):
@@ -208,7 +208,7 @@ class TestPause:
         await staged(database)
         assert await state_of(database, job.job_id) == "completed"
 
-    async def test_a_one_shot_whose_worker_has_no_slot_for_it_is_taken_back(self, database, clock):
+    async def test_pause_recalls_a_one_shot_whose_worker_has_no_free_slot(self, database, clock):
         job = await an_active_schedule(database, trigger=ONCE)
         await staged(database)
         async with a_worker_that_holds(database, passing=clock.advance(5)) as [run]:
@@ -265,7 +265,7 @@ class TestPause:
 
 
 class TestEdit:
-    async def test_what_a_worker_holds_ahead_runs_with_the_new_payload(self, database, clock):
+    async def test_edit_gives_a_run_held_ahead_the_new_payload(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         async with a_worker_that_holds(database):
             await amend(database, job_id, lambda job: msgspec.structs.replace(job, payload='{"new": true}'))
@@ -286,7 +286,7 @@ class TestEdit:
         assert await counts(database) == {"timers": 1}
         assert await is_sound(database)
 
-    async def test_a_one_shot_without_a_name_is_moved_out_of_its_workers_hands(self, database):
+    async def test_edit_moves_an_unnamed_one_shot_that_a_worker_holds(self, database):
         run_id = await a_waiting_run(database, delay=4)
         await staged(database)
         later = a_submission(at=START + timedelta(hours=1), payload='{"new": true}')
@@ -412,7 +412,7 @@ class TestEdit:
 
 
 class TestSkipNext:
-    async def test_it_is_the_next_one_that_is_skipped(self, database, clock):
+    async def test_skip_next_skips_the_run_that_a_worker_holds_ahead(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         async with a_worker_that_holds(database):
             assert await skip_next(database, job_id) == START + MINUTE
@@ -458,7 +458,7 @@ class TestSkipNext:
         assert await counts(database) == {}
         assert await is_sound(database)
 
-    async def test_of_the_last_of_many_runs_another_takes_its_place(self, database):
+    async def test_skip_next_of_the_last_run_arms_another_occurrence(self, database):
         job = await an_active_schedule(database, trigger=MINUTELY, max_runs=1)
         await staged(database)
 
@@ -539,7 +539,7 @@ class TestCancel:
 
         assert answers == [CancelAnswer.REQUESTED] * 30
 
-    async def test_a_schedule_takes_what_is_held_ahead_along(self, database, clock):
+    async def test_cancelled_schedule_cancels_its_run_held_ahead(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         async with a_worker_that_holds(database) as held:
             assert await cancel_job(database, job_id) is CancelAnswer.CANCELLED
@@ -558,7 +558,7 @@ class TestCancel:
         assert await is_sound(database)
 
 
-class TestWhatPeopleSee:
+class TestShownState:
     async def test_a_one_shot_is_active_until_it_starts(self, database, clock):
         job = await an_active_schedule(database, trigger=ONCE, name="once")
         await staged(database)
@@ -662,7 +662,7 @@ class TestASpentSchedule:
 
 
 class TestAGap:
-    async def test_what_stands_before_a_cancelled_run_does_not_start_in_a_pause(self, database, clock):
+    async def test_pause_skips_held_runs_before_a_cancelled_one(self, database, clock):
         job = await an_active_schedule(database, trigger=EACH_SECOND, overlap=BESIDE)
         await staged_all(database)
         await run_through_due(database)
@@ -703,7 +703,7 @@ class TestRunsByHand:
 
 
 class TestATimingEdit:
-    async def test_what_falls_due_while_it_is_recalled_is_on_record(self, database, clock):
+    async def test_timing_edit_records_a_run_that_falls_due_during_its_recall(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         async with a_worker_that_holds(database) as held:
             await runs.recall(database, [job_id], [])
@@ -738,7 +738,7 @@ class TestATimingEdit:
 
 
 class TestAnAbandonedRecall:
-    async def test_its_run_is_made_ready_again(self, database, clock):
+    async def test_abandoned_recall_returns_its_run_to_ready(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         async with a_worker_that_holds(database) as held:
             await runs.recall(database, [job_id], [])

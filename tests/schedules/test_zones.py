@@ -115,7 +115,7 @@ async def old(database, clock):
     return node
 
 
-async def test_what_is_pending_is_timed_anew_and_listed_and_nothing_else_is_touched(database, clock, old):
+async def test_zone_update_times_anew_and_lists_only_the_affected_pending_fires(database, clock, old):
     with on(OLD):
         moved, today = await a_noon(database, "3"), await a_noon(database)
         elsewhere = await a_noon(database, "3", tz=QUIET)
@@ -160,7 +160,7 @@ async def test_a_version_is_not_put_in_force_though_another_scheduler_came_after
     assert (await store.state(database)).version == "2026a"
 
 
-async def test_one_that_died_holds_the_newer_up_no_longer_than_its_lease(database, clock, old):
+async def test_expired_scheduler_delays_newer_zone_data_no_longer_than_its_lease(database, clock, old):
     newer = await a_node(database, NEW)
     assert newer.shards == 0
 
@@ -170,7 +170,7 @@ async def test_one_that_died_holds_the_newer_up_no_longer_than_its_lease(databas
     assert newer.shards == 64
 
 
-async def test_one_with_older_data_that_comes_late_changes_nothing(database, clock, old):
+async def test_scheduler_with_older_zone_data_changes_nothing_when_it_joins_later(database, clock, old):
     newer = await updated(database, clock, old, NEW)
 
     stray = await a_node(database, OLD)
@@ -220,7 +220,7 @@ async def test_an_occurrence_that_ran_does_not_run_again_when_its_local_time_com
     assert await occurrences(database, job_id) == []
 
 
-async def test_what_is_due_and_not_yet_timed_anew_is_held_back(database, clock, old):
+async def test_due_fire_waits_until_new_zone_data_has_timed_it_anew(database, clock, old):
     with on(OLD):
         job_id, other = await a_noon(database), await a_noon(database, tz=QUIET)
     await until(clock, at(11))
@@ -259,7 +259,7 @@ async def test_a_wildcard_goes_on_in_its_rhythm(database, clock, old):
     assert await skips(database, job_id) == []
 
 
-async def test_one_that_is_cut_short_is_gone_on_with_by_another(database, clock, old, monkeypatch):
+async def test_interrupted_zone_update_is_continued_by_another_scheduler(database, clock, old, monkeypatch):
     monkeypatch.setattr("duly.moves.schedules.zones._PAGE", 2)
     with on(OLD):
         job_ids = [await a_noon(database, "3") for _ in range(7)]
@@ -297,7 +297,7 @@ async def test_a_page_that_is_timed_anew_twice_moves_nothing_twice(database, clo
     assert len(await store.moves(database, TENANT_DEFAULT, None, 10)) == 1
 
 
-async def test_paused_and_skipped_ones_keep_their_place(database, clock, old):
+async def test_zone_update_keeps_pauses_and_skips_of_schedules(database, clock, old):
     with on(OLD):
         paused, skipped = await a_noon(database, "3"), await a_noon(database, "3,4")
         await pause(database, paused)
@@ -328,7 +328,7 @@ async def test_the_zone_of_a_calendar_counts_too(database, clock, old):
     assert await pending(database, job_id) == at(7, day=3)
 
 
-async def test_one_with_nothing_left_by_the_new_rules_is_over_and_listed(database, clock, old):
+async def test_zone_update_completes_and_lists_a_schedule_without_further_fires(database, clock, old):
     with on(OLD):
         job_id = await a_noon(database, "3", end="2026-11-03T12:00:00Z")
 
@@ -352,7 +352,7 @@ async def test_a_program_with_newer_data_than_the_fleet_is_corrected(database, c
     assert await pending(database, job_id) == at(10, day=3)
 
 
-async def test_what_newer_data_has_timed_stands_when_that_comes_into_force(database, clock, old):
+async def test_fire_timed_by_newer_zone_data_stays_when_that_data_comes_into_force(database, clock, old):
     with on(NEW):
         job_id = await a_noon(database, "3")
     await old.leave()
@@ -366,7 +366,7 @@ async def test_what_newer_data_has_timed_stands_when_that_comes_into_force(datab
     assert await database.fetchval("select count(*) from duly.jobs where tzdb is not null") == 0
 
 
-async def test_what_people_change_with_other_data_is_corrected_too(database, clock, old):
+async def test_fires_of_skips_and_resumes_under_other_zone_data_are_corrected(database, clock, old):
     with on(OLD):
         skipped, resumed = await a_noon(database), await a_noon(database, "3")
         await pause(database, resumed)
@@ -413,7 +413,7 @@ async def test_another_update_in_the_middle_of_one_leaves_nothing_behind(databas
     assert {await pending(database, job_id) for job_id in job_ids} == {at(9, day=3)}
 
 
-async def test_data_whose_zones_are_as_before_is_put_in_force_without_a_word(database, clock, old):
+async def test_zone_data_with_unchanged_zones_comes_into_force_and_lists_nothing(database, clock, old):
     with on(OLD):
         await a_noon(database, "3")
 
@@ -447,7 +447,7 @@ async def test_moves_are_forgotten_after_a_while(database, clock, old):
     assert await listed(database) == set()
 
 
-async def test_holders_show_who_stands_by(database, old):
+async def test_shard_holders_include_schedulers_on_standby(database, old):
     newer = await a_node(database, NEW)
     await old.renew()
 

@@ -126,7 +126,7 @@ def test_arguments_that_do_not_fit_are_refused_by_name(args, kwargs, words):
         (object(), "is not JSON"),
     ],
 )
-def test_what_json_or_postgresql_cannot_hold_is_refused_with_the_argument(value, words):
+def test_unstorable_value_is_refused_with_the_argument_name(value, words):
     def keep(thing: Any) -> None: ...
 
     with pytest.raises(InvalidPayload) as refused:
@@ -241,7 +241,7 @@ def generator(number: int) -> Iterator[int]:
         (lambda: 1, "has no name of its own"),
     ],
 )
-def test_a_function_that_cannot_be_a_handler_is_refused_when_it_is_made_one(function, words):
+def test_unsupported_function_is_refused_as_a_handler(function, words):
     with pytest.raises(InvalidOption, match=words):
         Handler(function)
 

@@ -441,7 +441,7 @@ async def test_a_plain_connection_is_not_awaited_and_an_awaited_one_is(send, dat
 
 
 @pytest.mark.parametrize("given", ["postgresql:///duly", 7, object()])
-async def test_what_is_no_connection_is_refused(given, send):
+async def test_unsupported_connection_is_refused(given, send):
     named = rf"{type(given).__name__} is not supported; use a connection of asyncpg, psycopg, SQLAlchemy"
     with pytest.raises(InvalidOption, match=named):
         await send.options(connection=given).submit(7, to="a")
@@ -484,7 +484,7 @@ async def test_a_schema_that_lacks_a_part_is_reported_to_be_migrated(connected, 
             await send.options(connection=connection).submit(7, to="a")
 
 
-async def test_what_a_caller_changed_commits_with_the_job(own_database, own_database_url):
+async def test_changes_of_the_caller_commit_with_the_job(own_database, own_database_url):
     app = App()
 
     @app.handler

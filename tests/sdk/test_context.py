@@ -64,7 +64,7 @@ def a_run(**policy: Any) -> Row:
     )
 
 
-def test_a_run_tells_who_it_is(services):
+def test_run_context_shows_ids_attempt_and_times(services):
     run = RunContext(a_run(), services)
 
     assert (run.id, run.job_id, run.attempt, run.fence) == (UUID(int=1), UUID(int=2), 3, 4)
@@ -87,7 +87,7 @@ def test_a_log_line_is_an_event_and_its_fields(services):
     assert services.noted == [("info", "building", {"customer": 7}), ("error", "broken", {})]
 
 
-async def test_progress_is_what_is_done_of_what_there_is_and_a_note(services):
+async def test_progress_stores_its_numbers_and_text(services):
     run = RunContext(a_run(), services)
 
     await run.progress(40, 120, "page 4")
@@ -161,5 +161,5 @@ def test_a_snooze_knows_how_long():
         Snooze(-1)
 
 
-def test_what_is_not_retryable_says_why():
+def test_non_retryable_error_keeps_its_reason():
     assert NonRetryable("no such customer").reason == str(NonRetryable("no such customer")) == "no such customer"

@@ -20,7 +20,7 @@ def the_job(app):
     return job
 
 
-def test_a_schedule_is_declared_under_the_place_of_its_function(app):
+def test_declared_schedule_is_named_by_module_and_function(app):
     @app.handler(cron="0 2 * * *", tz="Europe/Paris", jitter="PT5M", name="cleaning", queue="night", priority=7)
     def nightly() -> None: ...
 
@@ -89,7 +89,7 @@ def test_all_that_the_decorator_says_is_part_of_the_definition(change):
         ({"cron": "0 2 * * *", "payload": {"days": "7"}}, InvalidArguments, "argument days is '7'"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_where_it_is_written_and_leaves_nothing(app, when, error, words):
+def test_invalid_declaration_is_refused_and_leaves_nothing(app, when, error, words):
     def nightly(days: int = 7) -> None: ...
 
     with pytest.raises(error, match=words):

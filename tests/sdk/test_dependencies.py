@@ -72,7 +72,7 @@ ANY = UUID(int=1)
         ({"depends_on": [ANY], "every": 60}, "on_end"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_when_it_is_said(made, chosen, words):
+def test_invalid_dependency_is_refused_by_options(made, chosen, words):
     app, _ = made
     with pytest.raises(InvalidOption, match=words):
         app["note"].options(**chosen)

@@ -113,7 +113,7 @@ async def test_the_same_key_is_the_same_run(noon):
     assert (first.run_id, again.state) == (again.run_id, "replayed")
 
 
-async def test_wrong_arguments_are_refused_before_anything_is_made(noon, database):
+async def test_invalid_arguments_are_refused_before_any_write(noon, database):
     with pytest.raises(InvalidArguments, match="argument name is 7"):
         await noon.trigger({"name": 7})
     with pytest.raises(InvalidArguments, match="times is 'x'"):
@@ -134,7 +134,7 @@ async def test_arguments_have_names(app, noon, database, arguments):
 
 
 @pytest.mark.parametrize("key", ["", "k" * 201, "a\0b", "a\nb", "\ud800", 5])
-async def test_a_key_that_is_none_is_refused_before_anything_is_made(noon, database, key):
+async def test_invalid_key_is_refused_before_any_write(noon, database, key):
     with pytest.raises(
         InvalidOption, match=r"^key .{0,70} is not a key: 1 to 200 printable .*; leave it out for none$"
     ):
@@ -143,7 +143,7 @@ async def test_a_key_that_is_none_is_refused_before_anything_is_made(noon, datab
 
 
 @pytest.mark.parametrize("reference", [5, None, "", "a\0b", "x" * 201, b"noon"])
-def test_what_can_name_no_job_is_refused_when_it_is_said(reference):
+def test_invalid_job_reference_is_refused_immediately(reference):
     with pytest.raises(
         InvalidOption, match=r"^job .{0,70} is neither an id nor a name: write a UUID, or 1 to 200 printable"
     ):
@@ -174,7 +174,7 @@ async def test_a_backfill_is_between_two_moments(noon, start, end, words):
         await noon.backfill(start, end)
 
 
-async def test_an_edit_changes_only_what_is_named(noon, database):
+async def test_edit_changes_only_the_named_fields(noon, database):
     assert await noon.edit(cron="30 13 * * *") == 2
     assert await noon.edit(priority=1, queue="mail", arguments={"times": 3}, retry=Retry(max_attempts=2)) == 3
 
@@ -185,7 +185,7 @@ async def test_an_edit_changes_only_what_is_named(noon, database):
     assert (await noon.details()).next_fires[0] == datetime(2026, 11, 2, 13, 30, tzinfo=UTC)
 
 
-async def test_an_edit_keeps_the_zone_the_mode_and_the_other_parts(greet, database):
+async def test_edit_keeps_zone_mode_and_other_schedule_parts(greet, database):
     nightly = await greet.options(cron="0 2 * * *", tz="Europe/Paris", jitter="PT5M", overlap="queue").submit("x")
     after = await greet.options(every="PT1H", mode="fixed_delay", at=NOON).submit("x")
 
@@ -227,7 +227,7 @@ async def test_a_delay_in_a_schedule_counts_from_the_databases_clock(greet, data
     assert (await later.details()).next_fires[0] == await database.read_clock() + timedelta(seconds=90)
 
 
-async def test_what_counts_from_its_creation_is_not_shifted_by_an_edit_of_something_else(greet, database, clock):
+async def test_unrelated_edit_does_not_shift_fires_counted_from_creation(greet, database, clock):
     words = await greet.options(when="every 7 minutes").submit("x")
     period = await greet.options(every=420).submit("x")
     await staged(database)
@@ -268,7 +268,7 @@ async def test_an_edit_that_makes_no_sense_changes_nothing(noon, changes, error,
     assert (await noon.details()).version == 1
 
 
-async def test_a_stretch_is_made_again_or_only_counted(noon, database):
+async def test_backfill_creates_runs_or_only_counts_them(noon, database):
     week_ago = START - timedelta(days=7)
 
     counted = await noon.backfill(week_ago, START, dry_run=True)
@@ -281,7 +281,7 @@ async def test_a_stretch_is_made_again_or_only_counted(noon, database):
         await noon.backfill(START, week_ago)
 
 
-async def test_what_is_over_or_never_was_is_not_found(app, noon, greet):
+async def test_cancelled_or_unknown_job_is_not_found(app, noon, greet):
     assert await noon.cancel() == "cancelled"
     assert await noon.status() == "cancelled"
     for ask in (noon.pause, noon.resume, noon.skip_next, noon.trigger):
@@ -310,7 +310,7 @@ def test_each_has_a_twin_for_plain_functions(app, greet, database_url):
     assert handle.cancel_sync() == "cancelled"
 
 
-async def test_an_edit_changes_who_is_reported_and_what_is_not_named_stays(noon, database):
+async def test_edit_changes_callbacks_and_keeps_omitted_options(noon, database):
     await noon.edit(on_end="https://hooks.example/done", expires_after="PT5M")
     await noon.edit(on_failure="mourn")
 

@@ -25,5 +25,5 @@ def test_importing_duly_loads_nothing_else():
 
 
 @pytest.mark.parametrize("name", [name for name in duly.__all__ if name[0].isupper()])
-def test_every_public_thing_says_what_it_is(name):
+def test_public_object_has_a_docstring(name):
     assert getattr(duly, name).__doc__

@@ -166,7 +166,7 @@ async def test_a_calendar_that_is_not_there_is_refused_at_submit(tick):
         await tick.options(cron="0 12 * * *", calendars=["holidays"]).submit()
 
 
-async def test_what_is_past_is_refused_by_the_databases_clock(tick):
+async def test_past_time_is_refused_by_the_database_clock(tick):
     with pytest.raises(TriggerError, match="in the past"):
         await tick.options(when="2026-11-01 at noon").submit()
 
@@ -223,7 +223,7 @@ def test_a_schedule_that_makes_no_sense_is_refused_when_it_is_said(options, erro
         tick.options(**options)
 
 
-def test_what_is_wrong_is_said_all_at_once():
+def test_schedule_errors_are_raised_together():
     app = App("postgresql:///nowhere")
 
     @app.handler
@@ -237,7 +237,7 @@ def test_what_is_wrong_is_said_all_at_once():
 @pytest.mark.parametrize(
     "dense", [{"every": "PT1M"}, {"cron": "* * * * *"}, {"every": 60, "mode": "fixed_delay"}], ids=str
 )
-async def test_what_is_denser_than_the_tenant_may_have_is_refused(tick, database, database_url, dense):
+async def test_schedule_denser_than_the_tenant_limit_is_refused(tick, database, database_url, dense):
     await tenants.set_limits(database, 1, Limits(least_period=timedelta(minutes=2)))
 
     with pytest.raises(TriggerError, match=r"PT2M apart or more.* duly tenants limits") as refused:

@@ -284,7 +284,7 @@ def test_the_decorated_function_is_still_a_plain_call(database_url):
     assert (double.__name__, double.__doc__, double.name) == ("double", "Double it.", "double")
 
 
-def test_a_handler_keeps_its_old_names_as_aliases():
+def test_handler_keeps_its_old_names_as_aliases():
     app = App()
 
     @app.handler(name="mail.send", aliases=["send"])
@@ -556,7 +556,7 @@ def test_an_expiry_that_makes_no_sense_is_refused_when_it_is_said(greet):
         greet.options(expires_after=0)
 
 
-def test_a_handler_says_who_is_reported_and_when_its_runs_expire(app):
+def test_handler_declares_completion_callbacks_and_expiry(app):
     @app.handler(expires_after="PT5M", on_end="https://hooks.example/done", on_failure="mourn")
     def work() -> None: ...
 

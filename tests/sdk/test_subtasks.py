@@ -75,7 +75,7 @@ async def test_a_cancel_takes_subtasks_along_where_it_is_requested_to(made):
         assert (found["state"], found["parent"]) == ("cancelled", parent.run_id)
 
 
-async def test_what_cannot_be_a_parent_is_refused(made):
+async def test_invalid_parent_is_refused(made):
     app, _ = made
     part = app["part"]
     with pytest.raises(InvalidOption, match="parent 'x' is not a run"):

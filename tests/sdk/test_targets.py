@@ -60,7 +60,7 @@ def test_from_a_plain_function_many_at_once(app):
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-async def test_it_goes_into_the_callers_transaction(app, database_url, database, is_kept):
+async def test_webhook_submit_joins_the_transaction_of_the_caller(app, database_url, database, is_kept):
     connection = await asyncpg.connect(database_url)
     transaction = connection.transaction()
     await transaction.start()
@@ -102,7 +102,7 @@ async def test_a_schedule_of_a_target_is_declared_in_code(app):
         app.webhook(URL).declare("x")
 
 
-def test_what_cannot_be_is_refused_before_anything_is_written(app):
+def test_invalid_target_is_refused_before_any_write(app):
     with pytest.raises(InvalidOption, match="must begin with http"):
         app.webhook("ftp://receiver.example")
     with pytest.raises(InvalidOption, match=r"argv '/bin/echo hello' is not a list of texts"):
@@ -159,7 +159,7 @@ async def test_an_address_that_no_worker_would_call_is_refused_where_it_is_submi
     assert await counts(database) == {}
 
 
-async def test_what_the_operator_lets_out_is_submitted(app, database, monkeypatch):
+async def test_webhook_to_an_allowed_address_is_submitted(app, database, monkeypatch):
     monkeypatch.setenv("DULY_EGRESS_ALLOW", "10.0.0.1:9000")
     await app.webhook("http://10.0.0.1:9000/").submit(order=7)
     assert (await counts(database))["ready"] == 1

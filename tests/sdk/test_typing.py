@@ -81,7 +81,7 @@ def complaints(tmp_path_factory) -> dict[int, str]:
     return {int(number): said.strip() for _, number, said in lines}
 
 
-def test_what_is_right_is_not_red_and_what_is_wrong_is(complaints):
+def test_type_checker_flags_exactly_the_wrong_lines(complaints):
     red = {number for number, line in enumerate(CODE.splitlines(), 1) if "# red" in line}
 
     assert set(complaints) == red, complaints

@@ -121,7 +121,7 @@ def test_a_schedule_that_cannot_be_kept_is_refused_in_its_own_words(when, words)
         checked(when)
 
 
-def test_what_is_past_or_in_the_store_is_not_judged_yet():
+def test_schedule_check_ignores_past_ends_and_stored_calendars():
     checked({"cron": "0 2 * * *", "end": "2020-01-01T00:00:00Z"})
     checked({"cron": "H H * * *", "calendars": ["open", {"name": "shut", "mode": "include", "on_hit": "defer"}]})
 

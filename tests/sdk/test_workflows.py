@@ -36,7 +36,7 @@ class TestEdges:
         assert nodes(wf)["second"]["payload"] == {"customer": 1, "to": {"$result": "first"}}
         assert nodes(wf)["third"]["payload"]["to"] == {"$result": "first", "path": ["to", 0]}
 
-    def test_a_node_stands_for_its_success_and_says_otherwise_by_name(self, wf, tick):
+    def test_node_dependency_defaults_to_success(self, wf, tick):
         first, second, third = (wf.add(name, tick) for name in "abc")
         wf.add("last", tick, depends_on=[first, second.failed, third.ended])
 
@@ -59,7 +59,7 @@ class TestEdges:
 
 
 class TestArguments:
-    def test_what_is_known_is_checked_and_what_is_not_is_taken(self, wf, send):
+    def test_node_arguments_are_checked_except_references(self, wf, send):
         first = wf.add("first", send, customer=1, to="a")
 
         wf.add("second", send, customer=first.result["customer"], to="b")
@@ -70,7 +70,7 @@ class TestArguments:
         with pytest.raises(InvalidArguments, match="unexpected keyword argument 'cc'"):
             wf.add("third", send, customer=1, to="a", cc=first.result)
 
-    def test_a_reference_may_stand_deep_within_a_value(self, wf, app):
+    def test_result_reference_nests_deep_within_a_value(self, wf, app):
         @app.handler
         def gather(parts: dict[str, list[int]]) -> None: ...
 
@@ -111,7 +111,7 @@ class TestRefusals:
         with pytest.raises(InvalidOption, match=words):
             wf.add("first", tick.options(**options))
 
-    def test_what_is_wrong_is_said_where_it_is_written(self, wf, app, tick):
+    def test_invalid_workflow_is_refused_where_it_is_written(self, wf, app, tick):
         first = wf.add("first", tick)
 
         with pytest.raises(InvalidWorkflow, match="two nodes of nightly are called 'first'"):
@@ -149,7 +149,7 @@ class TestRefusals:
         assert {"$error": "first", "path": ["message"]} in alarm["payload"].values()
         assert repr(first.error["message"]) == "first.error['message']"
 
-    def test_an_error_is_not_to_be_had_of_what_must_succeed(self, wf, greet):
+    def test_error_reference_to_a_required_success_is_refused(self, wf, greet):
         first = wf.add("first", greet, "ada")
         wf.add("alarm", greet, first.error["message"], depends_on=[first])
 
@@ -170,7 +170,7 @@ class TestSubmit:
         assert {name: node["state"] for name, node in found.items()} == {"first": "ready", "second": "waiting"}
         assert found["first"]["queue"] == "mail"
 
-    async def test_it_is_found_again_by_its_id_held_and_stopped(self, wf, app, tick):
+    async def test_workflow_handle_by_id_pauses_resumes_cancels_and_replays(self, wf, app, tick):
         first = wf.add("first", tick)
         wf.add("second", tick, depends_on=[first])
         handle = app.workflow((await wf.submit()).workflow_id)
@@ -186,7 +186,7 @@ class TestSubmit:
         with pytest.raises(TimeoutError, match="is running after"):
             await handle.wait(0)
 
-    async def test_what_is_not_there_is_not_found(self, app):
+    async def test_resource_that_does_not_exist_is_not_found(self, app):
         from uuid import uuid4
 
         with pytest.raises(NotFound, match="no workflow"):
@@ -205,7 +205,7 @@ class TestSubmit:
         assert handle.replay_sync("first") == ["first"]
 
 
-def test_what_it_gives_for_http_is_what_http_takes(wf, app, greet):
+def test_workflow_spec_is_accepted_over_http(wf, app, greet):
     first = wf.add("first", greet.options(timeout="PT5M", concurrency=("customer-7", 3), tags=["mail"]), name="a")
     hook = app.webhook("https://shop.example/in", headers={"Authorization": "Bearer x"}, retry=[404])
     wf.add("hook", hook, rows=first.result)

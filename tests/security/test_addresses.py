@@ -140,12 +140,12 @@ MAPPINGS = {
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_is_not_everybodys_is_not_public(text):
+def test_hostile_address_is_not_public(text):
     assert not is_public(read_address(text))
 
 
 @pytest.mark.parametrize("text", PUBLIC)
-def test_what_is_everybodys_is_public(text):
+def test_globally_reachable_address_is_public(text):
     assert is_public(read_address(text))
 
 
@@ -155,5 +155,5 @@ def test_an_ipv4_address_is_judged_alike_in_every_wrapping(wrap, number):
     assert is_public(IPv6Address(wrap(number))) == is_public(IPv4Address(number))
 
 
-def test_a_mapped_address_is_what_it_leads_to():
+def test_mapped_address_is_read_as_its_ipv4_address():
     assert read_address("::ffff:192.0.2.7") == IPv4Address("192.0.2.7")

@@ -65,7 +65,7 @@ async def test_liveness_says_a_word(front, path, said):
     assert (await front.client.get(path)).json() == {"status": said}
 
 
-async def test_plain_readiness_says_yes_or_no_and_not_what_fails(front, database):
+async def test_plain_readiness_shows_the_status_without_the_cause(front, database):
     assert (await front.client.get("/readyz")).json() == {"status": "ready"}
 
     await database.execute("update duly.shards set holder = null")

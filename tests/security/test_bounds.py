@@ -59,7 +59,7 @@ class TestDryRuns:
         assert told["is_partial"] is (trigger["type"] == "any" or on_hit != ""), "or it is counted without walking"
         assert spent < CPU_SECONDS_MAX
 
-    async def test_a_stretch_that_cannot_be_counted_soon_is_refused_before_it_is_made(self, front):
+    async def test_backfill_over_a_range_too_long_to_count_is_refused_early(self, front):
         api = await front.caller()
         job = await api.a_job(schedule={"trigger": {"type": "any", "of": EACH_SECOND}})
         asked = {"from": "1990-01-01T00:00:00Z", "to": START.isoformat(), "confirm": True}
@@ -72,7 +72,7 @@ class TestDryRuns:
         assert time.process_time() - began < CPU_SECONDS_MAX
 
 
-class TestPlaces:
+class TestOpenRequests:
     @pytest.fixture(autouse=True)
     def two(self, monkeypatch):
         """Let a key have two of each."""
@@ -84,10 +84,10 @@ class TestPlaces:
         ):
             monkeypatch.setattr(f"{module}.{name}", msgspec.structs.replace(getattr(admission, name), of_key_max=2))
 
-    async def test_event_streams_of_a_key_are_bounded_and_give_their_place_back(self, front):
+    async def test_event_streams_of_a_key_are_bounded_and_return_their_slots(self, front):
         await self.is_bounded_stream(front, "/v1/events", "event streams")
 
-    async def test_log_streams_of_a_key_are_bounded_and_give_their_place_back(self, front):
+    async def test_log_streams_of_a_key_are_bounded_and_return_their_slots(self, front):
         api = await front.caller()
         job = (await api.post("/v1/jobs", json={"target": A_TARGET})).json()
         await self.is_bounded_stream(front, f"/v1/runs/{job['run_id']}/logs", "log streams")
@@ -118,7 +118,7 @@ class TestPlaces:
         headers = {"Authorization": f"Bearer {caller.key}", "Accept": "text/event-stream"}
         return front.client.stream("GET", path, headers=headers)
 
-    async def test_requests_that_wait_for_a_run_are_bounded_and_give_their_place_back(self, front, database):
+    async def test_requests_that_wait_for_a_run_are_bounded_and_return_their_slots(self, front, database):
         api = await front.caller()
         ask = {"json": {"target": A_TARGET}, "headers": {"Prefer": "wait=60"}}
         waiting = [asyncio.create_task(api.post("/v1/jobs", **ask)) for _ in range(2)]
@@ -137,7 +137,7 @@ class TestPlaces:
         await hang_up(waiting)
         await eventually(lambda: not front.door.services.open_requests._counts)
 
-    async def test_claims_that_wait_are_bounded_and_give_their_place_back(self, front):
+    async def test_claims_that_wait_are_bounded_and_return_their_slots(self, front):
         api = await front.caller()
         workers = [await a_remote(api, handlers=[HANDLER]) for _ in range(3)]
         ask = {"number": 1, "limit": 1, "wait": 30}
@@ -153,7 +153,7 @@ class TestPlaces:
         await hang_up(waiting)
         await eventually(lambda: not front.door.services.open_requests._counts)
 
-    def test_a_stream_that_nobody_began_to_read_gives_its_place_back(self):
+    def test_stream_that_is_never_read_returns_its_slot(self):
         kept = admission.OpenRequests()
         key = a_key()
 
@@ -237,7 +237,7 @@ class TestLogIns:
         await clock.advance(attempts.FORGIVEN_SECONDS * WRONG_MAX)
         await self.use_up(front)
 
-    async def test_log_ins_do_not_use_up_what_callbacks_may(self, front, database, monkeypatch):
+    async def test_log_ins_do_not_use_up_the_rate_of_callbacks(self, front, database, monkeypatch):
         small = msgspec.structs.replace(ANYBODY, key=msgspec.structs.replace(ANYBODY.key, rate=2.0))
         monkeypatch.setattr("duly.api.auth.authenticate.ANYBODY", small)
         operator = await front.caller()

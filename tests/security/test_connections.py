@@ -123,7 +123,7 @@ def check_all(slow: Sequence[Slow], statuses: list[int], at_least: float, at_mos
         assert one.statuses == statuses, one.raw[:300]
 
 
-def test_whoever_takes_too_long_is_cut_off_and_reported(up, key):
+def test_client_that_takes_too_long_is_cut_off_and_reported(up, key):
     api = http_of(up)
     before = api.descriptors()
     post = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n"
@@ -183,7 +183,7 @@ def test_a_handshake_that_stops_is_cut_off(up, tmp_path):
 
 class TestMany:
     @pytest.mark.parametrize("begun", [HEAD, WITHOUT_BODY], ids=["head", "body"])
-    def test_connections_are_bounded_in_all_and_of_an_address_and_whoever_behaves_is_served(self, up, begun):
+    def test_connections_are_bounded_in_all_and_per_address_while_others_are_served(self, up, begun):
         limits = {"DULY_HTTP_CONNECTIONS": "100", "DULY_HTTP_CONNECTIONS_PER_ADDRESS": "40"}
         with serving("api at", "api", "--port", "0", cwd=up.folder, **limits) as target, ExitStack() as stack:
             target.good("/readyz")
@@ -196,7 +196,7 @@ class TestMany:
                 assert target.good("/readyz", source="127.0.0.99") < GOOD_SECONDS_MAX, "and from another"
                 assert target.descriptors() <= before + (40 if round_ < 3 else 100) + 10
 
-    def test_what_is_being_answered_is_not_closed_for_others(self, up, key):
+    def test_connection_being_answered_is_not_closed_for_others(self, up, key):
         limits = {"DULY_HTTP_CONNECTIONS": "20", "DULY_HTTP_CONNECTIONS_PER_ADDRESS": "10"}
         stream = f"GET /v1/events HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
         with serving("api at", "api", "--port", "0", cwd=up.folder, **limits) as target, ExitStack() as stack:
@@ -311,7 +311,7 @@ def test_http_that_dies_is_started_again_on_its_port(up):
     assert http_of(up).process.pid != http.process.pid
 
 
-def test_whoever_has_a_network_of_ipv6_is_one_address():
+def test_ipv6_network_counts_as_one_address():
     assert group_of("2001:db8:1:2::1") == group_of("2001:db8:1:2:ffff::9") != group_of("2001:db8:1:3::1")
     assert group_of("fe80::1%eth0") == group_of("fe80::2")
     assert group_of("::ffff:192.0.2.1") == group_of("192.0.2.1") != group_of("::ffff:192.0.2.2")

@@ -391,7 +391,7 @@ def pg_dump() -> Path:
     return Path(found.origin).parent / "pginstall18" / "bin" / "pg_dump"
 
 
-def test_rotation_reaches_every_place_next_to_running_workers(tmp_path: Path) -> None:
+def test_rotation_reseals_every_stored_secret_beside_running_workers(tmp_path: Path) -> None:
     file = tmp_path / ".duly" / "secrets-key"
     (tmp_path / "app.py").write_text(
         "from duly import App\n\napp = App()\n\n\n@app.handler\ndef nothing() -> None: ...\n"
@@ -443,7 +443,7 @@ def test_rotation_reaches_every_place_next_to_running_workers(tmp_path: Path) ->
             assert CANARY not in house.said
 
 
-async def test_a_rotation_leaves_what_a_worker_holds_and_takes_it_up_when_it_has_ended(database: Database) -> None:
+async def test_rotation_skips_a_leased_run_and_reseals_it_after_its_end(database: Database) -> None:
     both = Keyring(BOTH)
     worker_id = await a_worker(database, queues=["default"], handlers=["@webhook"])
     for key in ("a", "b"):
@@ -512,7 +512,7 @@ async def test_without_a_key_a_secret_is_refused_and_nothing_is_stored(database_
         assert await database.fetchval("select count(*) from duly.idempotency_keys") == 0
 
 
-def test_a_rotation_says_what_is_missing(database_url: str, tmp_path: Path) -> None:
+def test_rotation_names_the_missing_key(database_url: str, tmp_path: Path) -> None:
     missing = inside("secrets", "rotate", "--database-url", database_url, cwd=tmp_path)
     (tmp_path / "key").write_text(new_key_line(Rng().secret).reveal())
     nothing = inside("secrets", "rotate", "--database-url", database_url, cwd=tmp_path, DULY_SECRETS_KEY="key")

@@ -137,7 +137,7 @@ async def test_an_error(visitor, written):
     await see_nothing_became_of_it(visitor.page)
 
 
-async def test_what_a_payload_is_called_and_what_it_holds(visitor, written):
+async def test_payload_names_and_values_are_shown_as_text(visitor, written):
     await shows(visitor, f"/jobs/{written['of_all']}", AS_JSON, times=2)
 
 
@@ -145,7 +145,7 @@ async def test_a_line_of_a_log_and_a_result(visitor, written):
     await shows(visitor, f"/runs/{written['said']}", [*PAYLOADS, *AS_JSON])
 
 
-async def test_why_a_queue_is_held_and_by_whose_key(visitor, written):
+async def test_pause_reason_and_key_name_of_a_queue_are_shown_as_text(visitor, written):
     await shows(visitor, "/queues", PAYLOADS, times=3)
     await shows(visitor, "/overview", [])
 
@@ -229,7 +229,7 @@ async def test_text_of_workflows_never_becomes_markup(visitor, house):
         *("/workflows?name={}", "/workflows?since={}", "/workflows/{}"),
     ],
 )
-async def test_what_stands_in_the_url_is_text_too(visitor, place):
+async def test_url_content_is_never_run_as_script(visitor, place):
     visitor.may_be_refused = True
     for payload in PAYLOADS[::6]:
         await visitor.page.goto(f"{visitor.house.url}/ui{place.format(quote(payload, safe=''))}")

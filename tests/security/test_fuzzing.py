@@ -277,12 +277,12 @@ NEGATED = [name for name in FUZZED if can_be_negated(name) and name not in TELLS
 
 
 @pytest.mark.parametrize("name", FUZZED)
-def test_what_fits_is_accepted(world, name):
+def test_fuzzed_data_that_fits_is_accepted(world, name):
     what_fits_is_accepted(world, name, SHORT)
 
 
 @pytest.mark.parametrize("name", NEGATED)
-def test_what_does_not_fit_is_refused(world, name):
+def test_fuzzed_data_that_does_not_fit_is_refused(world, name):
     what_does_not_fit_is_refused(world, name, SHORT)
 
 
@@ -292,13 +292,13 @@ def test_chains_of_operations_hold(world):
 
 @pytest.mark.proof
 @pytest.mark.parametrize("name", FUZZED)
-def test_at_length_what_fits_is_accepted(world, name):
+def test_fuzzed_data_that_fits_is_accepted_at_length(world, name):
     what_fits_is_accepted(world, name, LONG)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("name", NEGATED)
-def test_at_length_what_does_not_fit_is_refused(world, name):
+def test_fuzzed_data_that_does_not_fit_is_refused_at_length(world, name):
     what_does_not_fit_is_refused(world, name, LONG)
 
 

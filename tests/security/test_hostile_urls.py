@@ -241,13 +241,13 @@ async def test_a_port_that_is_not_allowed_is_named_with_those_that_are():
 
 
 @pytest.mark.parametrize("url", HOSTILE_URLS)
-def test_what_a_url_shows_by_itself_is_judged_without_a_name_server(url):
+def test_hostile_url_is_refused_without_a_name_server(url):
     """The same rule where a URL comes in as where it is called."""
     with pytest.raises((InvalidOption, NotAllowed)):
         judge(Egress(), url)
 
 
-def test_what_the_operator_allows_is_taken_where_it_comes_in():
+def test_url_that_the_operator_allows_is_accepted_on_input():
     for allowed in ("http://hooks.example/", f"http://{PUBLIC}:8443/", "https://10.1.2.3/"):
         judge(read_egress((80, 443, 8443), ["10.1.0.0/16"], loopback=False), allowed)
     judge(read_egress((443,), [], loopback=True), "http://127.0.0.1:7400/")

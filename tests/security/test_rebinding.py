@@ -48,7 +48,7 @@ def test_a_client_that_checks_and_then_looks_up_again_is_led_inside(happened):
     assert happened["naive"] == [PRIVATE]
 
 
-def test_the_pin_is_what_is_called(happened):
+def test_pinned_address_is_called(happened):
     assert happened["visits"] == [PUBLIC] * (CALLS // 2)
     assert happened["outcomes"] == [200, "NotFound"] * (CALLS // 2)
 

@@ -117,7 +117,7 @@ class TestEndless:
         assert answer.is_closed
         assert cost.mebibytes < MEBIBYTES_MAX
 
-    def test_what_depends_on_a_request_to_upgrade_is_bounded(self, api):
+    def test_data_after_an_upgrade_request_is_bounded(self, api):
         begin = request("/livez", "Host: a", "Upgrade: other").replace(b": close", b": Upgrade")
         with api.measured() as cost:
             answer = api.send(begin, b"a")
@@ -193,7 +193,7 @@ class TestAmbiguous:
     @pytest.mark.parametrize(
         "raw", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nA B: c\r\n\r\n", b"\0\0\r\n\r\n"]
     )
-    def test_what_is_no_request_is_answered_as_a_problem(self, target, raw):
+    def test_malformed_request_is_answered_with_a_problem(self, target, raw):
         answer = target.ask(raw)
 
         assert (answer.status, answer.problem["code"]) == (400, "malformed_request")

@@ -149,14 +149,14 @@ async def test_interim_answers_make_way_for_the_answer():
 
 
 @pytest.mark.parametrize("rest", [OK, b"junk", b"\x00", answer(500, b"smuggled")])
-async def test_what_depends_on_an_answer_ends_the_connection(rest):
+async def test_data_after_a_response_ends_the_connection(rest):
     async with answered_with(OK + rest) as ask:
         for _ in range(3):
             assert (await ask()).status == 200
     assert ask.connections == 3
 
 
-async def test_what_comes_when_nobody_has_requested_ends_the_connection(monkeypatch):
+async def test_unsolicited_response_ends_the_connection(monkeypatch):
     # One that merely rested must not be ended while we wait, or that would pass for this.
     monkeypatch.setattr(transport, "_KEPT_SECONDS", 100 * PATIENCE_SECONDS)
     spoke, ended = asyncio.Event(), asyncio.Event()
@@ -224,7 +224,7 @@ async def test_an_answer_that_came_before_the_request_counts():
 
 
 @pytest.mark.parametrize(("method", "is_repeated"), [("GET", True), ("POST", False)])
-async def test_only_what_does_no_harm_is_sent_again_when_a_kept_connection_has_ended(method, is_repeated):
+async def test_request_is_repeated_only_if_safe_when_a_kept_connection_has_ended(method, is_repeated):
     requests = []
 
     async def answer_once(reader, writer):

@@ -102,7 +102,7 @@ async def test_the_role_owns_nothing_and_has_no_special_right(database):
     assert await database.fetchval(owned) == 0
 
 
-async def test_it_may_read_what_has_a_policy_and_write_nothing(database):
+async def test_api_role_reads_tables_with_a_policy_and_writes_nothing(database):
     held = {
         privilege: {row[0] for row in await database.fetch(RELATIONS, privilege)}
         for privilege in ("select", "insert", "update", "delete", "truncate")
@@ -181,7 +181,7 @@ class TestRefusals:
             "create table duly.mine ()",
         ],
     )
-    async def test_what_is_not_its_business_is_refused(self, sessions, statement):
+    async def test_api_role_is_refused_statements_outside_its_rights(self, sessions, statement):
         async def asked() -> None:
             async with sessions.open(1) as session:
                 await session.fetch(statement)

@@ -334,7 +334,7 @@ class TestUse:
 class TestEnvironment:
     """What a job may set, and what it sees."""
 
-    def test_a_command_sees_what_its_job_sets_and_nothing_of_the_worker(self, up: Up) -> None:
+    def test_command_sees_its_jobs_environment_and_nothing_of_the_worker(self, up: Up) -> None:
         attack = "print(json.dumps({k: v for k, v in os.environ.items() if not k.startswith('DULY_')}))"
 
         found = seen(up, attack, target={"environment": {"GREETING": "hello"}})

@@ -76,7 +76,7 @@ class TestReach:
         assert lines.of("stdout") == []
         assert len(lines.of("stderr")) == 2 * len(wanted)
 
-    async def test_what_is_hidden_stays_so_within_what_the_operator_shows(self):
+    async def test_hidden_paths_stay_hidden_within_paths_that_the_operator_shows(self):
         with a_folder_for_all() as folder:
             data, key = folder / "data", folder / "server.key"
             data.mkdir()
@@ -91,7 +91,7 @@ class TestReach:
         assert ended == Succeeded('"content"')
         assert lines.of("stdout") == ["content"]
 
-    async def test_what_is_hidden_stays_so_within_what_is_shown_of_etc(self):
+    async def test_hidden_paths_stay_hidden_within_the_visible_part_of_etc(self):
         hidden = [Path("/etc/passwd"), Path("/etc/ssl/certs"), Path("/etc/localtime")]  # The last is a link elsewhere.
         assert all(path.exists() for path in hidden)
         script = 'cat "$1" "$3"; ls -A "$2"; test -s /etc/group && echo seen'
@@ -101,7 +101,7 @@ class TestReach:
         assert lines.of("stdout") == ["seen"]
 
     @with_and_without_sandbox
-    async def test_it_reads_the_environment_of_nobody_else(self, required, monkeypatch):
+    async def test_command_reads_the_environment_of_no_other_process(self, required, monkeypatch):
         monkeypatch.setenv("SECRET_OF_THE_SERVER", secret := f"hunter{a_mark()}")
         holder = await asyncio.create_subprocess_exec("/bin/sleep", "60")  # It has what the server was started with.
         if not required and os.geteuid() != 0:
@@ -138,7 +138,7 @@ class TestReach:
         assert ended == Succeeded("[0,1,2,3]")  # The last is that of the listing itself.
 
     @with_and_without_sandbox
-    async def test_it_can_open_its_own_streams_again(self, required):
+    async def test_command_can_reopen_its_own_streams(self, required):
         ended, lines = await attempt(
             commands(required=required), sh("echo out >/proc/self/fd/1; echo err >/proc/self/fd/2; cat /proc/self/fd/0")
         )
@@ -159,7 +159,7 @@ class TestReach:
         assert lines.of("stdout")[:2] == [str(nobody.uid), str(nobody.gid)]
         assert all(line.endswith("\t0000000000000000") for line in lines.of("stdout")[2:])
 
-    async def test_it_gains_no_privileges_and_makes_no_namespaces(self):
+    async def test_command_gains_no_privileges_and_creates_no_namespaces(self):
         ended, lines = await attempt(
             commands(), sh("grep -E 'NoNewPrivs|CapBnd' /proc/self/status; unshare -U true || echo refused")
         )
@@ -280,7 +280,7 @@ class TestUse:
         ],
     )
     @with_and_without_sandbox
-    async def test_who_leaves_the_family_is_ended_with_it(self, required, script):
+    async def test_detached_process_ends_with_its_command(self, required, script):
         mark = a_mark()
 
         ended, _ = await attempt(commands(required=required), sh(f"{script}\nsleep 0.1; echo done", mark))
@@ -337,7 +337,7 @@ class TestSetUp:
     async def test_a_sandbox_that_works_passes(self):
         await check_sandbox(find_sandbox(required=True, user=None, paths=(), hidden=()), CEILING)
 
-    async def test_one_that_does_not_is_refused_with_what_it_said(self):
+    async def test_sandbox_that_cannot_be_set_up_is_refused_with_its_own_message(self):
         broken = msgspec.structs.replace(
             find_sandbox(required=True, user=None, paths=(), hidden=()), paths=(Path("/nowhere/at/all"),)
         )

@@ -37,7 +37,7 @@ async def tried(caller: Caller, operation: Operation) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("scope", OPENS)
-async def test_a_scope_opens_what_it_is_described_for_and_nothing_else(front, scope):
+async def test_scope_opens_only_the_operations_that_require_it(front, scope):
     caller = await front.caller(scope)
     found = {operation.name: await tried(caller, operation) for operation in OPERATIONS}
 
@@ -56,7 +56,7 @@ async def test_every_scope_opens_something_and_none_but_admin_opens_all(front):
     assert scopes == {OPEN, *OPENS}
 
 
-async def test_what_is_open_is_said_once_more(front):
+async def test_open_operations_are_the_three_callback_operations(front):
     assert {operation.name for operation in OPERATIONS if operation.is_open} == {
         "settle_callback",
         "extend_callback",

@@ -31,7 +31,7 @@ async def test_the_secret_of_a_key_is_kept_nowhere(api, database):
     assert again.json()["key"] != other.json()["key"], "an answer that is kept would keep the secret"
 
 
-async def test_a_signing_secret_is_not_for_who_may_only_write_jobs(front, api):
+async def test_signing_secret_is_denied_to_keys_that_may_only_write_jobs(front, api):
     one = await test_destinations.made(api)
     writer = await front.caller("jobs:write")
     where = f"/v1/destinations/{one['destination_id']}"
@@ -41,7 +41,7 @@ async def test_a_signing_secret_is_not_for_who_may_only_write_jobs(front, api):
     assert (await writer.post(f"{where}/rotate")).status_code == 403
 
 
-async def test_a_signing_secret_stands_nowhere_as_it_is(api, database):
+async def test_signing_secret_is_stored_nowhere_in_plain_text(api, database):
     one = await test_destinations.made(api)
     [first] = (await api.get(f"/v1/destinations/{one['destination_id']}/secrets")).json()["items"]
     secret = first["secret"].removeprefix("whsec_")
@@ -52,7 +52,7 @@ async def test_a_signing_secret_stands_nowhere_as_it_is(api, database):
             assert secret.encode().hex() not in row, table
 
 
-async def test_settings_are_shown_without_what_is_secret(front, api):
+async def test_settings_are_shown_without_their_secrets(front, api):
     environ = {
         "DULY_DATABASE_URL": "postgresql://duly:canary@db.example/duly",
         "DULY_API_KEY": "duly_canary_canary",

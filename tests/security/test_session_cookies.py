@@ -58,7 +58,7 @@ async def logged_in(front, caller):
     return Browser(front.client, answer)
 
 
-async def test_a_key_opens_a_session_which_does_what_the_key_may(front, api):
+async def test_key_opens_a_session_with_the_rights_of_the_key(front, api):
     browser = await logged_in(front, api)
 
     who = (await browser.ask("GET", "/v1/session")).json()
@@ -78,7 +78,7 @@ async def test_of_a_session_only_a_hash_is_kept(front, api, database):
 
 
 @pytest.mark.parametrize("key", ["", "nonsense", "duly_aaaaaaaaaa_" + "a" * 39])
-async def test_what_is_no_key_opens_none(front, key):
+async def test_invalid_key_opens_no_session(front, key):
     answer = await front.client.post("/v1/session", json={"key": key})
 
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
@@ -136,7 +136,7 @@ async def test_a_revoked_key_ends_its_sessions_within_five_seconds(front, api, c
     assert (await browser.ask("GET", "/v1/jobs")).status_code == 401
 
 
-async def test_who_logs_out_is_out(front, api):
+async def test_logout_ends_the_session(front, api):
     browser = await logged_in(front, api)
     answer = await browser.ask("DELETE", "/v1/session")
 
@@ -159,7 +159,7 @@ async def test_a_session_ends_twelve_hours_after_its_last_use(front, api, clock,
 
 
 @pytest.mark.parametrize("cookie", ["duly_session=", "duly_session=x", "duly_session=" + "a" * 52, 'duly_session="\\'])
-async def test_a_cookie_that_stands_for_nothing_opens_nothing(front, cookie):
+async def test_unknown_cookie_grants_no_access(front, cookie):
     answer = await front.client.get("/v1/jobs", headers={"Cookie": cookie})
 
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
@@ -172,7 +172,7 @@ async def test_a_key_goes_before_a_cookie(front, api):
     assert (await browser.ask("POST", "/v1/jobs", headers, json={"target": A_TARGET})).status_code == 202
 
 
-async def test_who_logs_in_and_out_and_what_is_done_meanwhile_is_recorded_as_the_sessions(front, api, database):
+async def test_audit_attributes_log_in_log_out_and_changes_to_the_session(front, api, database):
     browser = await logged_in(front, api)
     made = await browser.ask("POST", "/v1/jobs", json={"target": A_TARGET})
     assert made.status_code == 202, made.text

@@ -59,7 +59,7 @@ class TestCookie:
         assert not any(part.lower().startswith("domain") for part in parts)
 
     @pytest.mark.parametrize("host", ["127.0.0.1:7300", "localhost", "[::1]:7300"])
-    async def test_a_host_that_somebody_sends_takes_secure_away_from_nobody(self, secure, host):
+    async def test_host_header_cannot_remove_secure_from_the_cookie(self, secure, host):
         answer = await Browser(secure, "https", host).log_in(await secure.caller())
 
         assert "Secure" in answer.headers["set-cookie"].split("; ")
@@ -167,7 +167,7 @@ class TestListed:
         assert first["opened_at"] < last["opened_at"] == first["last_used_at"]
         assert not any(token in str([last, first]) for one in (phone, laptop) for token in one.cookies.values())
 
-    async def test_one_that_is_revoked_opens_nothing_within_five_seconds(self, front, clock, database):
+    async def test_revoked_session_loses_access_within_five_seconds(self, front, clock, database):
         caller = await front.caller()
         thief, owner = Browser(front), Browser(front)
         for browser in (thief, owner):
@@ -225,7 +225,7 @@ class TestListed:
         ids = [one["session_id"] for one in (*first["items"], *rest["items"])]
         assert (len(ids), len(set(ids)), rest["next_page_token"]) == (3, 3, None)
 
-    async def test_those_of_a_revoked_key_are_not_shown(self, front):
+    async def test_sessions_of_a_revoked_key_are_not_listed(self, front):
         operator, gone = await front.caller(), await front.caller()
         await Browser(front).log_in(gone)
         await operator.delete(f"/v1/keys/{gone.key_id}")

@@ -35,19 +35,19 @@ def signed(*, secrets=(SECRET,), message_id=RUN, at=NOW, body=BODY):
     }
 
 
-def test_what_we_sign_we_take():
+def test_own_signature_is_accepted():
     verified = verify(BODY, signed(), show_secret(SECRET), now=NOW)
     assert (verified.id, verified.at) == (RUN, NOW)
 
 
 @given(body=st.text(), secret=st.binary(min_size=24, max_size=64))
-def test_the_reference_library_takes_what_we_sign(body, secret):
+def test_reference_library_accepts_our_signature(body, secret):
     headers = signed(secrets=[secret], body=body.encode(), at=datetime.now(UTC))
     Webhook(show_secret(secret)).verify(body.encode(), headers, json_parse=False)
 
 
 @given(body=st.text(), secret=st.binary(min_size=24, max_size=64))
-def test_we_take_what_the_reference_library_signs(body, secret):
+def test_signature_of_the_reference_library_is_accepted(body, secret):
     signature = Webhook(show_secret(secret)).sign("msg_1", NOW, body)
     headers = {
         "Webhook-Id": "msg_1",
@@ -101,7 +101,7 @@ def test_each_bit_of_the_signature_counts():
 @pytest.mark.parametrize(
     ("seconds", "is_taken"), [(0, True), (300, True), (301, False), (-300, True), (-301, False), (-(10**9), False)]
 )
-def test_what_is_old_or_ahead_is_refused_at_five_minutes(seconds, is_taken):
+def test_signature_more_than_five_minutes_old_or_ahead_is_refused(seconds, is_taken):
     headers = signed(at=NOW - timedelta(seconds=seconds))
     if is_taken:
         verify(BODY, headers, SECRET, now=NOW)

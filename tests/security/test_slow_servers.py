@@ -92,7 +92,7 @@ async def test_endless_interim_answers_end_at_the_deadline():
     await ends_at_the_deadline(go_on)
 
 
-async def test_two_hundred_slow_servers_end_in_time_and_hold_nobody_up():
+async def test_calls_to_two_hundred_slow_servers_end_in_time_and_delay_no_other():
     async def drip(reader, writer):
         await read_request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
@@ -292,7 +292,7 @@ async def test_the_next_address_is_tried_when_the_first_takes_no_connection():
     assert len(asked.requests) == 1
 
 
-async def test_what_goes_wrong_on_the_way_is_reported_in_one_sentence_without_addresses():
+async def test_network_failure_is_reported_in_one_sentence_without_addresses():
     async def hang_up(reader, writer):
         await reader.read(1)
 
@@ -321,7 +321,7 @@ async def test_what_goes_wrong_on_the_way_is_reported_in_one_sentence_without_ad
 
 
 @pytest.mark.parametrize("garbage", [b"SSH-2.0-OpenSSH_9.2\r\n", b"\x16\x03\x01\x02\r\n\r\n", b"HTTP/9.9 x y\r\n\r\n"])
-async def test_what_is_no_http_is_no_answer(garbage):
+async def test_response_that_is_not_http_is_an_error(garbage):
     async def speak(reader, writer):
         await read_request(reader)
         writer.write(garbage)

@@ -95,7 +95,7 @@ class TestKey:
         assert key not in second.text
         assert "  key         in ./.duly/api-key" in second.text
 
-    def test_what_is_shown_to_try_opens_the_api(self, tmp_path: Path) -> None:
+    def test_printed_try_command_opens_the_api(self, tmp_path: Path) -> None:
         folder = tmp_path / "it's a folder"
         folder.mkdir()
         with running(*UP, "--data", "my data", cwd=folder) as process:
@@ -110,7 +110,7 @@ class TestKey:
 class TestAccount:
     """Who runs the embedded PostgreSQL where we are root, and who else is the same account."""
 
-    def test_who_else_may_read_its_files_is_reported(self, tmp_path: Path) -> None:
+    def test_start_names_the_account_whose_programs_may_read_the_database(self, tmp_path: Path) -> None:
         """The folder keeps other accounts out; whoever is the server's own gets in by way of its process."""
         with running(*UP, cwd=tmp_path) as process:
             Up(process, tmp_path)

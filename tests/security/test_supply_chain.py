@@ -122,7 +122,7 @@ class TestAudit:
         assert audit.verdict([answer, audit.Answer(3, [], [])]) == audit.NOT_ASKED
 
     @needs_pip_audit
-    def test_what_pip_audit_knows_is_found_and_what_it_skips_was_not_requested(self):
+    def test_audit_lists_vulnerabilities_and_skipped_packages_separately(self):
         answer = audit.of_pip_audit(formatted_by_pip_audit(), {("good", "1.0"), ("bad", "2.0"), ("skipped", "3.0")})
 
         assert answer.found == ["bad 2.0: PYSEC-1, fixed in 2.1"]
@@ -152,10 +152,10 @@ class TestAudit:
         said["vulnerabilities"]["svelte"] = {"name": "svelte", "severity": "high", "range": "<6"}
         assert audit.of_npm(said).found == ["svelte <6: high"]
 
-    def test_what_was_found_goes_before_what_was_not_requested(self):
+    def test_audit_verdict_ranks_findings_before_missing_responses(self):
         assert audit.verdict([audit.Answer(1, ["bad 2.0"], []), audit.Answer(0, [], ["nobody answers"])]) == audit.FOUND
 
-    def test_nobody_requested_is_no_pass(self):
+    def test_audit_without_any_response_does_not_pass(self):
         assert audit.verdict([audit.Answer(0, [], [])]) == audit.NOT_ASKED
 
 

@@ -127,7 +127,7 @@ def told(answer: httpx.Response, named: dict[str, str]) -> tuple[Any, ...]:
 VARYING = {"x-request-id", "content-length", "date"}
 
 
-async def test_what_is_anothers_answers_as_what_never_was_on_every_route(front, api, estate, database):
+async def test_resource_of_another_tenant_answers_as_unknown_on_every_route(front, api, estate, database):
     stranger = await front.stranger()
     before = await belongings(database)
     assert sum(map(len, before.values())) > 40, "A has too little for this to mean anything"

@@ -73,7 +73,7 @@ class TestAtTheDoor:
         assert await history_of(database, UUID(run["run_id"])) == []
         assert await remote.settle(run) == "settled"
 
-    async def test_what_one_has_settled_is_no_answer_for_the_other(self, ours, theirs):
+    async def test_settled_run_answers_another_tenants_worker_as_fenced(self, ours, theirs):
         remote, run = ours
         await remote.settle(run)
 
@@ -84,7 +84,7 @@ class TestAtTheDoor:
 class TestInTheDatabase:
     """The second wall: the statements themselves, called as the door would call them if it were wrong."""
 
-    async def test_no_statement_moves_what_belongs_to_another(self, ours, theirs, sessions, database):
+    async def test_statements_change_no_run_of_another_tenant(self, ours, theirs, sessions, database):
         remote, run = ours
         worker_id, run_id, fence = UUID(remote.worker_id), UUID(run["run_id"]), run["fence"]
         [held] = await leased.held_by(database, worker_id, 10)

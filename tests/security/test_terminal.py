@@ -42,7 +42,7 @@ def victims(up):
 
 
 @pytest.mark.parametrize("what", ["greeted", "failed"])
-def test_what_a_run_says_while_one_waits_for_it_is_shown_as_what_it_is(victims, what):
+def test_output_of_an_awaited_run_is_escaped_in_the_terminal(victims, what):
     said = victims["said"][what]
 
     assert not OBEYED.search(all_of(said))
@@ -64,7 +64,7 @@ def test_what_a_run_says_while_one_waits_for_it_is_shown_as_what_it_is(victims, 
     ],
     ids=" ".join,
 )
-def test_what_was_written_is_shown_as_what_it_is(up, victims, command):
+def test_stored_text_is_escaped_in_the_terminal(up, victims, command):
     said = up.duly(*(word.format(**victims) for word in command))
 
     assert said.returncode == 0, said.stderr

@@ -65,7 +65,7 @@ async def test_a_certificate_of_another_name_is_no_answer(server_side, trusting)
     assert asked.requests == []
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_no_answer(server_side):
+async def test_certificate_of_an_untrusted_issuer_is_refused(server_side):
     async with answering(answer(204), tls=server_side) as (port, asked):
         with pytest.raises(NoAnswer):
             await call(f"https://secure.example:{port}/", port, None)

@@ -18,7 +18,7 @@ def noticed(server, story, script, *arguments):
 
 
 @pytest.mark.parametrize("statement", ["delete from duly.timers where run_id = '{}'", "truncate duly.timers"])
-def test_a_run_that_is_gone_without_a_record(simulated_server, statement):
+def test_conservation_reports_a_run_that_leaves_the_boxes_without_a_record(simulated_server, statement):
     with telling(simulated_server) as story:
         run_id = story.submit("quick", delay=30)
 

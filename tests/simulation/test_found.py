@@ -63,7 +63,7 @@ def test_suspects_that_wait_for_their_turn_are_not_handed_to_and_fro(simulated_s
         assert story.world.statements - before < 800  # what maintenance asks in that time is about 600
 
 
-def test_a_run_that_was_cancelled_after_a_step_back_of_the_clock_has_ended_for_whoever_asks(simulated_server):
+def test_run_cancelled_after_a_clock_step_back_is_ended_for_later_requests(simulated_server):
     with telling(simulated_server) as story:
         run_id = story.submit("fail", base=4, concurrency=("door", 1))  # At a gate nobody holds it before it is due.
         story.until(lambda: story.world.ledger.earliest[run_id] > story.world.ledger.created[run_id].due_at)
@@ -86,7 +86,7 @@ def test_a_loss_reported_twice_because_its_answer_was_lost_is_recorded_once(simu
         assert story.executions(run_id) == [(1, "died"), (2, "crashed"), (3, "succeeded")]
 
 
-def test_a_step_forwards_of_the_clock_ends_no_life_whose_heart_heartbeats(simulated_server):
+def test_clock_step_forward_expires_no_worker_that_sends_heartbeats(simulated_server):
     with telling(simulated_server) as story:
         run_id = story.submit("long", "quick")
         story.until(lambda: story.executions(run_id))
@@ -126,7 +126,7 @@ def test_a_retry_sooner_than_the_poll_does_not_wait_for_it(simulated_server):
         assert max(story.pauses(run_id)) < 0.4  # A failure may take 0.3 s.
 
 
-def test_whoever_waited_at_a_concurrency_key_does_not_wait_for_the_poll(simulated_server):
+def test_run_waiting_for_a_concurrency_key_starts_before_the_next_poll(simulated_server):
     with telling(simulated_server) as story:
         inside = story.submit("long", concurrency=("door", 1))
         waiting = [story.submit("quick", concurrency=("door", 1)) for _ in range(4)]

@@ -44,7 +44,7 @@ def test_a_seed_is_the_same_each_time_whatever_came_before_it(simulated_server):
     assert first.executions > 0
 
 
-def test_what_never_struck_is_reported_too():
+def test_report_names_the_faults_that_never_struck():
     report = Report([], 1.0)
 
     assert {*FAULTS, *COUNTED} == set(report.absent)

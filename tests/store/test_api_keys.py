@@ -21,7 +21,7 @@ async def a_kept_key(database, **more) -> str:
     return key_id
 
 
-async def test_a_key_is_found_with_what_its_tenant_may_do(database):
+async def test_api_key_is_found_with_its_tenants_state_and_rate(database):
     other = await tenants.create(database, "other", Limits(submit_rate=3.0))
     key_id, secret = new_key(Rng().secret)
     expires_at = START + timedelta(days=1)
@@ -55,7 +55,7 @@ async def test_of_a_secret_nothing_is_kept_but_a_hash(database):
     assert secret.reveal().encode().hex() not in row
 
 
-async def test_what_was_never_made_is_not_found(database):
+async def test_unknown_api_key_is_not_found(database):
     assert await api_keys.find(database, "nobody") is None
 
 

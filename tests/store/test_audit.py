@@ -53,7 +53,7 @@ async def test_a_function_that_looks_like_the_retention_cannot_delete(own_databa
     assert await count(own_database) == 1
 
 
-async def test_what_is_older_than_it_is_kept_is_forgotten_in_batches_and_nothing_else(database, clock):
+async def test_audit_entries_past_their_retention_alone_are_deleted_in_batches(database, clock):
     other = await create(database, "other", Limits())
     for tenant in (1, other.tenant):
         for _ in range(3):

@@ -94,7 +94,7 @@ class TestAnswers:
         assert await database.fetchval("select 1") == 1
         assert failures == []
 
-    async def test_it_is_not_tried_for_ever(self, database, monkeypatch):
+    async def test_statement_is_not_retried_forever(self, database, monkeypatch):
         tries = []
 
         async def failing(*_, **__):
@@ -164,7 +164,7 @@ class TestAnswers:
             with pytest.raises(Unavailable, match="TimeoutError"):
                 await impatient.fetch("select pg_sleep(1)")
 
-    async def test_what_the_driver_cannot_write_is_bad_data_not_a_lost_connection(self, database):
+    async def test_unencodable_value_is_a_data_error_not_a_lost_connection(self, database):
         with pytest.raises(asyncpg.DataError, match="invalid input"):
             await database.fetch("select $1::text", "\ud800")
 
@@ -224,11 +224,11 @@ class TestErrors:
         "error",
         [ValueError(), asyncpg.UniqueViolationError("as the server said"), asyncpg.DataError("as the server said")],
     )
-    def test_another_error_stays_what_it_is(self, error):
+    def test_unrelated_error_is_passed_on_unchanged(self, error):
         assert not is_gone(error)
         assert translated(error) is error
 
-    def test_an_error_of_ours_stays_what_it_is(self):
+    def test_duly_error_is_passed_on_unchanged(self):
         error = NotFound("no run")
 
         assert translated(error) is error

@@ -58,13 +58,13 @@ async def one(database, request):
     return worker_id, run
 
 
-async def test_an_end_reads_those_who_follow_it(database, one):
+async def test_end_of_a_run_reads_only_its_dependents(database, one):
     worker_id, run = one
 
     assert await fetched(database, *finishing(worker_id, run)) < 25
 
 
-async def test_an_end_that_nobody_depends_on_reads_nobody(database, one):
+async def test_end_of_a_run_without_dependents_reads_no_other(database, one):
     worker_id, _ = one
     await a_ready_run(database)
     [alone] = await claim(database, worker_id, [QUEUE], [HANDLER], 10)

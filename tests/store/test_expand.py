@@ -18,13 +18,13 @@ async def test_each_box_begins_with_the_columns_of_a_run(database, box):
     assert [row[0] for row in rows] == list(run_columns())
 
 
-def test_a_mark_stands_for_the_columns_in_their_order():
+def test_placeholder_expands_to_the_columns_in_order():
     assert expanded("({run}, fence)") == f"({', '.join(run_columns())}, fence)"
     assert expanded("{taken.run}") == ", ".join(f"taken.{name}" for name in run_columns())
     assert expanded("{run types}").startswith("run_id uuid, job_id uuid, scheduled_at timestamptz")
 
 
-def test_a_change_takes_the_place_of_its_column():
+def test_placeholder_change_replaces_its_column():
     text = expanded("""{run: attempt = attempt + 1, options = options || '{"held": true}'}""")
 
     assert "tenant, attempt + 1 as attempt, priority" in text
@@ -43,5 +43,5 @@ def test_planner_settings_are_written_out():
     )
 
 
-def test_no_mark_is_left_in_what_is_applied():
+def test_applied_files_contain_no_placeholder():
     assert not [file.name for file in in_force.known() if "{run" in file.sql or "{planned" in file.sql]

@@ -43,11 +43,11 @@ async def test_a_unroutable_and_another_tenants_are_not_explained(database):
     assert await explain.job_or_run(database, 2, job) is None
 
 
-async def test_one_that_waits(database):
+async def test_explain_shows_why_a_scheduled_run_waits(database):
     assert set(await told(database, await a_waiting_run(database))) == {"not_due", "no_scheduler"}
 
 
-async def test_one_in_a_queue_has_those_of_lower_rank_before_it(database, clock):
+async def test_explain_counts_runs_of_lower_rank_before_a_ready_run(database, clock):
     await a_ready_run(database, priority=0)
     run_id = await a_ready_run(database, priority=5)
     await a_ready_run(database, priority=9)
@@ -65,7 +65,7 @@ async def positions(database, run_ids, code: str) -> dict:
     return {run_id: (await told(database, run_id))[code]["before"] for run_id in run_ids}
 
 
-async def test_those_of_a_batch_stand_in_the_order_in_which_they_are_claimed(database):
+async def test_explain_orders_a_batch_as_it_is_claimed(database):
     worker_id = await a_worker(database)
     run_ids = [await a_ready_run(database) for _ in range(6)]
     [first, second] = await claimed(database, worker_id, limit=2)
@@ -97,9 +97,7 @@ async def test_positions_are_counted_up_to_a_bound(database, monkeypatch):
     ],
     ids=["concurrency", "fifo"],
 )
-async def test_those_of_a_batch_at_a_concurrency_key_stand_in_the_order_in_which_it_lets_them_in(
-    database, clock, options, code
-):
+async def test_explain_orders_a_batch_as_its_concurrency_key_admits_it(database, clock, options, code):
     run_ids = [await a_waiting_run(database, delay=6, **options) for _ in range(5)]
     worker_id = await a_worker(database, lease=timedelta(hours=1))
     await clock.advance(6)
@@ -118,7 +116,7 @@ async def test_those_of_a_batch_at_a_concurrency_key_stand_in_the_order_in_which
         run_ids.remove(run.run_id)
 
 
-async def test_those_of_a_batch_at_a_rate_have_their_reservations_one_after_the_other(database, clock):
+async def test_explain_shows_consecutive_reservations_of_a_batch_at_a_rate(database, clock):
     run_ids = [await a_waiting_run(database, delay=6, rate=("mail", 0.1, 1)) for _ in range(5)]
     await clock.advance(6)
     await staged(database)
@@ -142,7 +140,7 @@ async def test_one_at_a_concurrency_key(database, clock):
     assert facts == {"concurrency": "g", "slots": 1, "active": 1, "holders": [first], "before": 0}
 
 
-async def test_one_that_runs_and_its_worker(database, clock):
+async def test_explain_shows_a_running_run_and_its_worker(database, clock):
     _, run = await a_leased_run(database)
     claimed_at = clock.at
     await clock.advance(3)
@@ -152,7 +150,7 @@ async def test_one_that_runs_and_its_worker(database, clock):
     assert "worker_silent" in await told(database, run.run_id)
 
 
-async def test_one_that_retries_one_that_is_dead_and_one_that_ended(database, clock):
+async def test_explain_shows_a_retrying_a_dead_and_an_ended_run(database, clock):
     worker_id = await a_worker(database)
     retrying = await a_retrying_run(database, worker_id, after=60)
     dead = await a_dead_run(database, worker_id)
@@ -191,7 +189,7 @@ async def test_of_one_that_has_passed_a_line_it_is_known_when_it_is_over(databas
     assert all(fact in late for fact in ("'orders'", "queue default", "not recorded"))
 
 
-async def test_of_one_that_has_passed_a_place_and_a_rate_both_are_known_when_it_is_over(database, clock):
+async def test_explain_names_the_key_and_rate_that_an_ended_run_has_passed(database, clock):
     await a_waiting_run(database, delay=6, concurrency=("customer-7", 1), rate=("mail", 10, 1))
     await clock.advance(6)
     await staged(database)
@@ -226,7 +224,7 @@ async def test_a_job(database, clock):
     assert found["last_run"]["state"] == "dead"
 
 
-async def test_one_that_is_waiting_says_how_its_destination_is(database, clock):
+async def test_explain_shows_the_destination_state_of_a_waiting_run(database, clock):
     worker_id, run = await a_leased_run(database)
     await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://hooks.example"))])
     assert "concurrency_limit" in await told(database, run.run_id)
@@ -241,7 +239,7 @@ async def test_one_that_is_waiting_says_how_its_destination_is(database, clock):
     assert (await told(database, run.run_id))["circuit_open"]["probe_at"] is None
 
 
-async def test_one_that_is_waiting_at_a_destination_closed_by_hand_is_explained(database):
+async def test_explain_covers_a_run_waiting_at_a_circuit_closed_by_hand(database):
     worker_id, run = await a_leased_run(database)
     await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://hooks.example"))])
     seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)

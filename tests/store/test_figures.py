@@ -63,14 +63,14 @@ async def test_an_end_is_counted_in_its_minute_its_hour_its_queue_and_in_all(dat
     assert await counts(database, queue="mail") == [(START, 1, 1, 0, 0, 0)]
 
 
-async def test_what_is_tried_again_is_reported_apart(database):
+async def test_retried_attempts_are_counted_separately(database):
     await a_retrying_run(database)
     await figures.fold(database, 100)
 
     assert await counts(database) == [(START, 1, 0, 1, 1, 0)]
 
 
-async def test_what_comes_late_is_added_to_the_minute_it_belongs_to(database, clock):
+async def test_end_folded_afterwards_is_added_to_its_own_minute(database, clock):
     await ended(database)
     await figures.fold(database, 100)
     worker_id, run = await a_leased_run(database)
@@ -110,7 +110,7 @@ async def test_while_somebody_folds_others_leave_it_to_them(database):
     assert await counts(database) == [(START, 1, 1, 0, 0, 0)]
 
 
-async def test_many_who_fold_at_once_count_each_end_once(database):
+async def test_concurrent_folds_count_each_end_once(database):
     for _ in range(20):
         await ended(database)
     for _ in range(5):
@@ -134,7 +134,7 @@ async def test_histograms_hold_how_late_and_how_long(database, clock):
     assert [number for number, count in enumerate(step.duration) if count] == [BOUNDS.index(2.0) + 1]
 
 
-class TestWhatHasWaited:
+class TestBlockedAttempts:
     """It is counted, and how long it took; how late it began is not."""
 
     async def lateness(self, database):
@@ -159,7 +159,7 @@ class TestWhatHasWaited:
 
         assert await self.lateness(database) == [1, 0, 1]
 
-    async def test_for_a_place(self, database, clock):
+    async def test_attempt_that_waited_for_a_slot_counts_no_start_delay(self, database, clock):
         for _ in range(2):
             await a_ready_run(database, concurrency=("customer-7", 1))
         await staged(database)
@@ -216,7 +216,7 @@ def nodes_of(node):
         yield from nodes_of(child)
 
 
-async def test_what_fires_once_in_an_hour_is_read_by_the_minute_and_what_may_fire_again_by_its_moment(database):
+async def test_upcoming_fires_are_read_by_the_minute_unless_they_may_repeat(database):
     """However many daily jobs there are, an hour has sixty minutes; what fires each minute has a beat of its own."""
     for offset in (61, 75, 119, 125):
         await an_active_schedule(database, every=86_400, anchor=START + seconds(offset))

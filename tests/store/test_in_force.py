@@ -54,13 +54,13 @@ def carry(monkeypatch, *files, edition=None):
     monkeypatch.setattr(in_force, "edition", lambda: number)
 
 
-async def test_each_function_view_and_trigger_stands_in_one_place(migrated):
+async def test_functions_views_and_triggers_are_each_defined_in_one_file(migrated):
     standing = [name for text in texts().values() for name in MADE.findall(text)]
 
     assert sorted(standing) == sorted(row[0] for row in await migrated.fetch(NAMED))
 
 
-async def test_what_the_files_say_is_in_force(migrated):
+async def test_functions_of_the_schema_files_are_in_force(migrated):
     said = {name: body for text in texts().values() for name, body in FUNCTION.findall(text)}
 
     assert said == dict(await migrated.fetch(IN_FORCE))
@@ -74,14 +74,14 @@ async def test_each_is_lawful_where_all_are_there(migrated):
             await connection.execute(file.sql)
 
 
-def test_a_function_stands_in_a_migration_only_where_a_table_is_made_of_it():
+def test_function_is_defined_in_a_migration_only_where_a_table_needs_it():
     """Or where something else takes its place: a database for tests has a clock of its own."""
     standing = {name for migration in migrate.known() for name in MADE.findall(migration.sql)}
 
     assert standing == {"clock_now", "current_tenant", "owns", "line_of", "expiry", "origin_told"}
 
 
-async def test_only_what_has_changed_is_written_anew(migrated, monkeypatch):
+async def test_migrate_rewrites_changed_files_only(migrated, monkeypatch):
     written = "select oid, xmin::text from pg_trigger where not tgisinternal order by 1"
     triggers = await migrated.fetch(written)
 
@@ -98,7 +98,7 @@ async def test_only_what_has_changed_is_written_anew(migrated, monkeypatch):
     assert await migrated.fetch(written) == triggers
 
 
-async def test_what_was_written_by_hand_stays_until_its_file_changes(migrated):
+async def test_function_written_by_hand_stays_until_its_file_changes(migrated):
     """So a database for tests keeps what they have put there, and a start that finds nothing new writes nothing."""
     await migrated.execute("create or replace function duly.chance(p_seed bigint, p_number bigint) returns double precision"
                            " language sql immutable as $$ select 0.5::double precision $$")  # fmt: skip
@@ -119,7 +119,7 @@ async def test_a_new_function_is_not_everybodys(migrated, monkeypatch):
     assert await migrated.fetch(PUBLIC) == []
 
 
-async def test_an_older_duly_leaves_alone_what_a_newer_one_has_written(migrated, monkeypatch):
+async def test_older_duly_leaves_the_functions_of_a_newer_one_unchanged(migrated, monkeypatch):
     """In a rolling upgrade the two start in any order: the newer writes once, the older is told, and nothing goes to and fro."""
     newer = in_force.edition() + 1
     with monkeypatch.context() as patched:
@@ -146,7 +146,7 @@ def test_a_text_is_the_same_in_every_locale():
     )
 
 
-async def test_a_file_that_is_gone_is_forgotten(migrated, monkeypatch):
+async def test_removed_schema_file_is_forgotten(migrated, monkeypatch):
     with monkeypatch.context() as patched:
         carry(patched, File("one.sql", A_NUMBER.format(1)))
         await migrate.migrate(migrated)
@@ -164,7 +164,7 @@ def test_the_edition_goes_up_with_the_text():
     assert EDITION.read_text().split()[1] == digest_of_functions(), "`python -m tests.store.schema` raises the edition"
 
 
-def test_a_migration_that_takes_away_what_stands_in_a_file_has_it_applied_anew():
+def test_migration_that_drops_a_function_of_a_file_has_the_file_reapplied():
     """Its text has not changed, so the digest has to go: `delete from duly.functions where file = …`."""
     files = {name: file.name for file in in_force.known() for name in MADE.findall(file.sql)}
     later = [migration for migration in migrate.known() if migration.version > 1]

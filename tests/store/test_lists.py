@@ -182,7 +182,7 @@ class TestJobsByNextFire:
             assert ids(rows) == [wanted], text
         assert (await lists.jobs_by_next(database, 1, filters.parse("state:paused", filters.JOBS), 10)).rows == []
 
-    async def test_more_than_it_reads_is_refused_with_what_to_do_instead(self, database):
+    async def test_sort_by_next_fire_of_too_many_jobs_is_refused_with_a_remedy(self, database):
         for _ in range(3):
             await an_active_schedule(database)
 
@@ -197,7 +197,7 @@ class TestJobsByNextFire:
 
 
 class TestRuns:
-    async def test_every_run_is_listed_wherever_it_stands_the_last_scheduled_first(self, database, clock):
+    async def test_runs_of_every_box_are_listed_last_scheduled_first(self, database, clock):
         worker_id = await a_worker(database)
         _, done = await a_leased_run(database, worker_id)
         await settled(database, worker_id, done)
@@ -308,7 +308,7 @@ class TestRuns:
         assert ids(await runs_listed(database, f'finished_at<"{after}"'), "run_id") == [run.run_id]
         assert await runs_listed(database, f'finished_at<="{START.isoformat()}"') == []
 
-    async def test_what_was_skipped_and_made_up_for_is_one_run(self, database):
+    async def test_run_skipped_and_backfilled_is_listed_once(self, database):
         worker_id, run = await a_leased_run(database)
         await settled(database, worker_id, run)
         await database.execute(
@@ -395,7 +395,7 @@ class TestMarks:
         assert ids(await runs_listed(database, "tag:new"), "run_id") == [waiting, ready]
         assert [self.told(row) for row in await runs_listed(database)] == [self.expected] * 2
 
-    async def test_a_dead_run_keeps_them_and_so_does_its_record(self, database):
+    async def test_dead_run_and_its_record_keep_the_metadata(self, database):
         worker_id = await a_worker(database)
         run_id = await self.a_marked(database)
         [run] = await claimed(database, worker_id)

@@ -159,7 +159,7 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(empty, monkeypatc
     assert await empty.fetchval("select to_regnamespace('duly') is null")
 
 
-async def test_a_role_that_may_not_create_the_schema_is_reported_what_to_grant(postgres, monkeypatch):
+async def test_migrate_names_the_grant_that_a_role_lacks_to_create_the_schema(postgres, monkeypatch):
     async with Database(postgres.url("template1")) as foreign:
         monkeypatch.setattr(module, "_TABLE", "create schema pg_duly")
 
@@ -189,7 +189,9 @@ FORGET_ONE = "delete from duly.functions where file = 'claim.sql';"
         pytest.param(READ + CREATE + FORGET_ONE, "", "must be owner of function", id="function"),
     ],
 )
-async def test_a_role_that_may_not_change_the_schema_is_reported_who_may(empty, monkeypatch, granted, sql, denied):
+async def test_migrate_names_the_owner_to_a_role_that_may_not_change_the_schema(
+    empty, monkeypatch, granted, sql, denied
+):
     await migrate(empty)
     await empty.execute(granted)
     if sql:
@@ -208,7 +210,7 @@ async def test_a_process_that_waits_for_another_finds_its_work_done(empty):
     assert sorted([len(first.migrations), len(second.migrations)]) == [0, len(known())]
 
 
-async def test_who_holds_a_table_all_the_time_is_named(empty, monkeypatch):
+async def test_migrate_names_the_process_that_blocks_a_table(empty, monkeypatch):
     await migrate(empty)
     carry(monkeypatch, "alter table duly.ready add column more integer")
     monkeypatch.setattr(module, "_PATIENCE", module._PATIENCE[:2])
@@ -273,7 +275,7 @@ async def test_a_migration_takes_as_long_as_it_takes(empty, hurried, monkeypatch
     assert [one.name for one in (await migrate(hurried)).migrations] == ["more"]
 
 
-async def test_whoever_is_before_us_is_waited_for_patiently(empty, hurried, monkeypatch):
+async def test_migrate_waits_patiently_for_an_earlier_migration(empty, hurried, monkeypatch):
     await migrate(empty)
     monkeypatch.setattr(module, "_PATIENCE", module._PATIENCE[:1])
     async with empty.transaction() as connection:

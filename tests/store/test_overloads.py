@@ -58,7 +58,7 @@ async def test_a_queue_is_overloaded_from_its_limit_on_until_half_of_it(database
     assert await noted(database, clock) == {"other"}, "beginning anew it needs the whole limit"
 
 
-async def test_what_it_says_of_itself(database, clock):
+async def test_overload_message_shows_queue_age_and_limit(database, clock):
     await a_ready_run(database)
     await clock.advance(100)
     await noted(database, clock)
@@ -91,7 +91,7 @@ async def test_a_limit_out_of_range_is_refused(database, age_limit):
         await limit_age(database, "quick", age_limit, "a test")
 
 
-async def test_what_is_held_waits_on_purpose(database, clock):
+async def test_paused_queue_does_not_count_as_overloaded(database, clock):
     await a_ready_run(database)
     await clock.advance(90)
     scope = Scope(queue="default")
@@ -117,7 +117,7 @@ async def test_the_backfill_lane_is_meant_to_wait(database, clock):
     assert await noted(database, clock) == set()
 
 
-async def test_what_nobody_who_serves_the_queue_knows_is_left_out(database, clock):
+async def test_overload_ignores_runs_whose_handler_no_worker_of_the_queue_has(database, clock):
     await a_worker(database, lease=timedelta(days=1))
     await a_ready_run(database, handler="unknown")
     await clock.advance(90)
@@ -129,7 +129,7 @@ async def test_what_nobody_who_serves_the_queue_knows_is_left_out(database, cloc
     assert (await overloads.standing(database))[1, "default"].age == seconds(61.5)
 
 
-async def test_what_is_unroutable_counts_as_soon_as_nobody_serves_its_queue(database, clock):
+async def test_overload_counts_unroutable_runs_when_no_worker_serves_the_queue(database, clock):
     serving = await a_worker(database, lease=timedelta(days=1))
     for handler in ("unknown", "unknown", "other"):
         await a_ready_run(database, handler=handler)
@@ -144,7 +144,7 @@ async def test_what_is_unroutable_counts_as_soon_as_nobody_serves_its_queue(data
     assert await noted(database, clock) == set(), "what is held waits on purpose"
 
 
-async def test_what_is_not_due_yet_has_no_age(database, clock):
+async def test_run_that_is_not_due_yet_has_no_age(database, clock):
     await a_ready_run(database, delay=4)
 
     assert await noted(database, clock, seconds(1)) == set()
@@ -157,7 +157,7 @@ async def test_it_is_recorded_twice_a_second_however_many_do_it(database, clock)
     assert await record_overloads(database) == 0
 
 
-async def test_what_nobody_notes_any_more_is_no_news(database, clock):
+async def test_overload_that_is_no_longer_recorded_expires(database, clock):
     await a_ready_run(database)
     await clock.advance(90)
     assert await noted(database, clock) == {"default"}

@@ -52,7 +52,7 @@ async def test_tenants_get_by_their_weight(database):
     assert await plan(database, [(1, 1), (1, 2)], 100, tenant_weights={2: 4}) == {(1, 1): 20, (1, 2): 80}
 
 
-async def test_queues_get_by_their_weight_whoever_waits_in_them(database):
+async def test_queues_get_shares_by_weight_however_many_tenants_wait(database):
     crowded = [(1, 1), *((2, tenant) for tenant in range(1, 6))]
 
     parts = await plan(database, crowded, 120, weights=(5, 1))

@@ -626,7 +626,7 @@ async def test_on_large_tables(chosen, name):
         assert too_much(name, touched) == {}
 
 
-async def test_what_is_finished_there_was_there(chosen):
+async def test_finish_statement_settles_all_held_runs(chosen):
     connection, values = chosen
     query, arguments = HOT["finish"]
     transaction = connection.transaction()
@@ -719,7 +719,7 @@ select gen_random_uuid(), at, at, 1, 1, 'default', 'greet', number % 64, 60
 """
 
 
-async def test_what_a_batch_has_taken_is_not_walked_over_again(own_database_url):
+async def test_stage_does_not_rescan_rows_that_its_batch_has_taken(own_database_url):
     connection = await connect(own_database_url)
     try:
         values = await sample(connection)
@@ -748,7 +748,7 @@ delete from duly.ready where ctid = any (array(select ctid from duly.ready where
 """
 
 
-async def test_a_claim_walks_once_over_what_others_have_just_taken(own_database_url):
+async def test_claim_scans_recently_taken_entries_only_once(own_database_url):
     connection, watcher = await connect(own_database_url), await connect(own_database_url)
     try:
         await sample(connection)
@@ -804,9 +804,7 @@ select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, tenant, 0, priorit
 
 
 @pytest.mark.parametrize("is_limited", [False, True], ids=["", "under a limit"])
-async def test_a_claim_among_a_backlog_of_tenants_looks_at_as_many_lines_as_it_may_and_at_what_it_takes(
-    large, is_limited
-):
+async def test_claim_among_many_tenants_reads_a_bounded_number_of_rows(large, is_limited):
     connection = await connect(large)
     try:
         values = await sample(connection)

@@ -38,7 +38,7 @@ async def test_a_connection_is_kept_after_its_use(pool):
     assert await pid(pool) == await pid(pool)
 
 
-async def test_it_is_kept_after_a_refusal_because_the_server_has_answered(pool):
+async def test_connection_is_kept_after_a_refused_statement(pool):
     first = await pid(pool)
     with pytest.raises(asyncpg.DivisionByZeroError):
         async with pool.acquire() as connection:
@@ -47,7 +47,7 @@ async def test_it_is_kept_after_a_refusal_because_the_server_has_answered(pool):
     assert await pid(pool) == first
 
 
-async def test_one_whose_server_takes_no_writes_is_not_kept(pool):
+async def test_pool_drops_a_connection_to_a_read_only_server(pool):
     async with pool.acquire() as connection:
         await connection.execute("set default_transaction_read_only = on")
     first = await pid(pool)
@@ -58,7 +58,7 @@ async def test_one_whose_server_takes_no_writes_is_not_kept(pool):
     assert await pid(pool) != first
 
 
-async def test_nobody_is_lent_what_another_holds_and_the_last_one_waits(pool):
+async def test_pool_lends_each_connection_to_one_caller_and_the_next_waits(pool):
     async with pool.acquire() as first, pool.acquire() as second:
         assert first is not second
         waiting = asyncio.create_task(pid(pool))
@@ -71,7 +71,7 @@ async def test_nobody_is_lent_what_another_holds_and_the_last_one_waits(pool):
     assert await waiting == held
 
 
-async def test_who_is_cancelled_leaves_no_statement_behind_and_no_connection(pool, database):
+async def test_cancelled_caller_leaves_no_statement_and_no_connection_behind(pool, database):
     first = await pid(pool)
 
     async def sleep() -> None:
@@ -89,7 +89,7 @@ async def test_who_is_cancelled_leaves_no_statement_behind_and_no_connection(poo
     assert await pid(pool) != first
 
 
-async def test_who_leaves_a_transaction_open_leaves_it_to_nobody(pool):
+async def test_transaction_left_open_is_not_passed_to_the_next_caller(pool):
     async with pool.acquire() as connection:
         await connection.execute("begin")
 
@@ -97,7 +97,7 @@ async def test_who_leaves_a_transaction_open_leaves_it_to_nobody(pool):
         assert not another.is_in_transaction()
 
 
-async def test_what_the_server_closed_meanwhile_is_not_lent(pool, database):
+async def test_connection_that_the_server_closed_is_not_lent(pool, database):
     first = await pid(pool)
     await database.fetch("select pg_terminate_backend($1, 5000)", first)
     await asyncio.sleep(0.05)
@@ -105,7 +105,7 @@ async def test_what_the_server_closed_meanwhile_is_not_lent(pool, database):
     assert await pid(pool) != first
 
 
-async def test_who_is_reported_goodbye_by_the_server_gives_nothing_back(pool, database):
+async def test_connection_terminated_in_use_is_not_returned_to_the_pool(pool, database):
     async def leave() -> None:
         async with pool.acquire() as connection:
             await connection.fetch("select pg_terminate_backend(pg_backend_pid())")
@@ -124,7 +124,7 @@ async def test_a_connection_is_replaced_now_and_then(pool, monkeypatch):
     assert used[0] == used[1] == used[2] != used[3] == used[4] == used[5]
 
 
-async def test_once_closed_it_answers_nobody_not_even_who_was_waiting(pool, database):
+async def test_closed_pool_refuses_even_waiting_callers(pool, database):
     async with pool.acquire() as first, pool.acquire():
         waiting = asyncio.create_task(pid(pool))
         await asyncio.sleep(0)

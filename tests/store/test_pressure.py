@@ -50,7 +50,7 @@ async def test_the_pace_of_a_queue_is_that_of_the_last_minutes(database, clock):
     assert found["default"].mean_seconds == 2
 
 
-async def test_where_much_ends_the_pace_is_that_of_what_was_read(database, clock, monkeypatch):
+async def test_throughput_of_a_partly_read_history_covers_only_the_time_read(database, clock, monkeypatch):
     """Of a part of history that is too large to be read whole, only the time counts that was read."""
     monkeypatch.setattr("duly.store.reads.pressure._BLOCKS_MAX", 1)
     worker_id = await a_worker(database, lease=timedelta(days=1))
@@ -75,7 +75,7 @@ async def test_without_history_there_is_no_pace(database):
     assert await throughputs(database) == {}
 
 
-async def test_what_falls_due_is_counted_in_every_minute_it_fires_in(database, clock):
+async def test_upcoming_runs_are_counted_in_every_minute_they_fire_in(database, clock):
     await a_cron(database, "*/5 * * * *", queue="cron")
     await a_cron(database, "*/5 * * * *", queue="cron")
     await an_active_schedule(database, every=30, queue="often", anchor=START + 2 * MINUTE)
@@ -93,7 +93,7 @@ async def test_what_falls_due_is_counted_in_every_minute_it_fires_in(database, c
     }
 
 
-async def test_it_asks_for_workers_before_a_known_peak(database, clock):
+async def test_pressure_requests_workers_before_a_known_peak(database, clock):
     """A job of ten in ten minutes: each takes a minute, and a worker has one slot."""
     gauge = Gauge(database)
     worker_id = await a_worker(database, lease=timedelta(days=1))
@@ -112,7 +112,7 @@ async def test_it_asks_for_workers_before_a_known_peak(database, clock):
     assert found.desired_workers("nobody's") == 0
 
 
-async def test_slots_are_those_of_what_the_queue_does(database, clock):
+async def test_slots_are_counted_for_the_handlers_that_the_queue_runs(database, clock):
     identity = Identity(RNG.uuid(), "worker", "0", ["default"], ["greet", "@webhook"], 505, timedelta(days=1))
     identity = msgspec.structs.replace(identity, pools={FUNCTIONS: 5, "@webhook": 500})
     await workers.register(database, identity)

@@ -51,7 +51,7 @@ BAD = [
 ]
 
 
-async def test_what_a_worker_can_read_is_taken_and_read_as_it_was_meant(database):
+async def test_options_that_a_worker_can_read_are_accepted_and_read_as_meant(database):
     for options in GOOD:
         text = msgspec.json.encode(options).decode()
         assert await database.fetchval("select duly.are_options($1::text::jsonb)", text), text
@@ -59,7 +59,7 @@ async def test_what_a_worker_can_read_is_taken_and_read_as_it_was_meant(database
 
 
 @pytest.mark.parametrize("options", BAD, ids=str)
-async def test_what_no_worker_could_read_is_refused(database, options):
+async def test_options_that_no_worker_can_read_are_refused(database, options):
     text = msgspec.json.encode(options).decode()
 
     assert await database.fetchval("select duly.are_options($1::text::jsonb)", text) is False

@@ -68,7 +68,7 @@ def test_an_older_data_folder_gets_the_role_at_its_next_start(older):
     assert (Folder(older).pgdata / MARK).exists()
 
 
-def test_a_role_that_may_not_make_it_is_reported_what_to_run(older):
+def test_migrate_shows_the_statements_that_create_the_api_role(older):
     with without_roles(older) as server, pytest.raises(DatabaseUnusable) as refused:
         asyncio.run(migrated(server.url()))
 

@@ -32,7 +32,7 @@ async def columns_of(database, run_id) -> dict:
     return dict(await database.fetchrow(f"select {names} from duly.attempts where run_id = $1", run_id))
 
 
-async def test_a_success_keeps_its_payload_and_nothing_that_is_the_default(database):
+async def test_record_of_a_success_keeps_its_payload_and_no_defaults(database):
     worker_id, run = await a_leased_run(database, payload=SMALL)
 
     await settled(database, worker_id, run, Succeeded())
@@ -48,7 +48,7 @@ async def test_a_success_keeps_its_payload_and_nothing_that_is_the_default(datab
 
 
 @pytest.mark.parametrize("outcome", [Succeeded(), Succeeded('{"sum": 1}')])
-async def test_a_success_keeps_its_options_and_its_priority(database, outcome):
+async def test_record_of_a_success_keeps_its_options_and_priority(database, outcome):
     worker_id, run = await a_leased_run(database, payload=SMALL, retry=FEW, tags=["x"], priority=2)
 
     await settled(database, worker_id, run, outcome)
@@ -58,7 +58,7 @@ async def test_a_success_keeps_its_options_and_its_priority(database, outcome):
     assert options == options_of(retry=FEW, tags=("x",))
 
 
-async def test_a_run_that_was_cancelled_while_it_waited_keeps_them(database):
+async def test_record_of_a_cancelled_waiting_run_keeps_payload_and_options(database):
     run_id = await a_waiting_run(database, payload=SMALL, retry=FEW, tags=["x"], priority=2)
 
     await cancel_run(database, run_id)
@@ -68,7 +68,7 @@ async def test_a_run_that_was_cancelled_while_it_waited_keeps_them(database):
     assert options == options_of(retry=FEW, tags=("x",))
 
 
-async def test_a_dead_run_that_is_discarded_keeps_them_and_who_is_reported(database):
+async def test_record_of_a_discarded_run_keeps_payload_and_callbacks(database):
     run_id = await a_dead_run(database, payload=SMALL, callbacks=Callbacks(failure=Callback(job="mop up")))
 
     await discard(database, [run_id])
@@ -103,7 +103,7 @@ async def test_the_payload_of_a_success_is_kept_up_to_a_size_and_of_a_cancelled_
 
 
 @pytest.mark.parametrize(("is_success", "days"), [(True, 7), (False, 90)])
-async def test_a_payload_that_stands_apart_is_kept_as_long_as_the_record(database, clock, is_success, days):
+async def test_payload_stored_separately_is_kept_as_long_as_its_record(database, clock, is_success, days):
     large = '{"text": "' + "x" * 5000 + '"}'
     run_id = await a_waiting_run(database, payload=large, delay=10 * 86_400)
     await clock.advance(timedelta(days=10))

@@ -51,7 +51,7 @@ class TestState:
 
         assert await state_of(database, run.run_id) == state
 
-    async def test_a_late_refused_outcome_does_not_change_what_the_run_became(self, database, clock):
+    async def test_fenced_outcome_does_not_change_the_state_of_a_run(self, database, clock):
         sleepy, stale = await a_leased_run(database)
         await hand_back(database, sleepy, [stale])
         awake = await a_worker(database)
@@ -73,7 +73,7 @@ class TestState:
     async def test_nothing_is_known_of_a_unroutable(self, database):
         assert await runs.find(database, RNG.uuid()) is None
 
-    async def test_attempts_come_in_order_with_what_was_recorded(self, database, clock):
+    async def test_attempts_are_listed_in_order_with_reason_detail_and_result(self, database, clock):
         worker_id, run = await a_leased_run(database)
         await settled(database, worker_id, run, Failed("broken", retry_after=seconds(1), detail='{"type": "E"}'))
         await clock.advance(1)

@@ -49,21 +49,21 @@ async def sessions(database):
         yield opened
 
 
-async def test_what_was_done_stays_when_the_block_ends(database, sessions):
+async def test_session_commits_when_its_block_ends(database, sessions):
     async with sessions.open(1) as session:
         await submit(session, a_submission(), key=a_key())
 
     assert await counts(database) == {"ready": 1}
 
 
-async def test_what_was_done_is_undone_when_the_block_raises(database, sessions):
+async def test_session_rolls_back_when_its_block_raises(database, sessions):
     with pytest.raises(Refused, match="no"):
         await in_session(sessions, submit_and_raise, Refused("no"))
 
     assert await counts(database) == {}
 
 
-async def test_it_runs_as_the_role_and_the_tenant_and_leaves_nothing_behind(database):
+async def test_session_sets_role_tenant_and_timeout_and_leaves_none_behind(database):
     async with Sessions(database, size_max=1) as sessions:
         async with sessions.open(7, timeout=timedelta(seconds=2)) as session:
             asked = "select current_user, current_setting('duly.tenant'), current_setting('statement_timeout'), pg_backend_pid()"
@@ -76,7 +76,7 @@ async def test_it_runs_as_the_role_and_the_tenant_and_leaves_nothing_behind(data
     assert process == process_next
 
 
-async def test_a_refusal_keeps_the_connection(database):
+async def test_refusal_in_a_session_keeps_the_connection(database):
     async with Sessions(database, size_max=1) as sessions:
         async with sessions.open(1) as session:
             process = await session.fetchval("select pg_backend_pid()")
@@ -101,7 +101,7 @@ async def test_a_connection_to_a_server_that_takes_no_writes_is_not_kept(databas
             await submit(session, a_submission(), key=a_key())
 
 
-async def test_one_that_reads_only_on_purpose_is_kept(database):
+async def test_read_only_session_keeps_its_connection(database):
     async def write(sessions: Sessions) -> None:
         async with sessions.look(timeout=timedelta(seconds=2)) as session:
             await session.execute("delete from duly.idempotency_keys")
@@ -146,7 +146,7 @@ async def test_a_failure_that_was_swallowed_is_no_success(database, sessions):
 
 
 class TestSavepoint:
-    async def test_what_failed_in_it_is_undone_and_the_rest_stays(self, database, sessions):
+    async def test_savepoint_rolls_back_its_failed_part_and_keeps_the_rest(self, database, sessions):
         async with sessions.open(1) as session:
             await submit(session, a_submission(), key=a_key())
             with pytest.raises(Exception, match="division"):

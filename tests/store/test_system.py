@@ -57,7 +57,7 @@ async def well(database):
     return database
 
 
-async def test_what_does_well_has_nothing(well):
+async def test_doctor_finds_no_fault_in_a_healthy_system(well):
     assert await found_in(well) == {}
 
 
@@ -71,7 +71,7 @@ async def test_doctor_names_the_tenant_and_the_queue_of_an_old_backlog(well, clo
     )
 
 
-async def test_a_server_that_can_lose_what_was_accepted_is_reported(well):
+async def test_doctor_reports_a_server_that_can_lose_accepted_jobs(well):
     server = (await facts_of(well)).server
     codes = {one.code: one.severity for one in findings(await facts_of(well))}
 
@@ -92,13 +92,13 @@ async def test_a_database_that_takes_no_writes_is_reported(well):
     assert found[0].code == "read_only"
 
 
-async def test_nobody_who_stages_is_reported(well):
+async def test_doctor_reports_when_no_scheduler_runs(well):
     await well.execute("delete from duly.schedulers")
 
     assert (await found_in(well)).keys() == {"no_scheduler"}
 
 
-async def test_a_shard_that_nobody_holds_is_reported(well):
+async def test_doctor_reports_shards_without_a_holder(well):
     await well.execute("update duly.shards set holder = null where shard < 3")
 
     assert "3 of 64 shards" in (await found_in(well))["shards_unheld"]
@@ -124,7 +124,7 @@ async def test_a_reaper_that_is_silent_is_reported(well):
     assert "not run yet" in (await found_in(well))["reaper_silent"]
 
 
-async def test_a_worker_that_stands_still_is_named_with_the_handler_that_holds_it(well):
+async def test_doctor_names_a_stalled_worker_and_its_handler(well):
     await well.execute(
         "update duly.workers set stalled_at = duly.clock_now() - interval '99 seconds', stalled_in = '{crunch}'"
     )
@@ -134,7 +134,7 @@ async def test_a_worker_that_stands_still_is_named_with_the_handler_that_holds_i
     assert all(fact in found["worker_stalled"] for fact in ("Worker worker", "99 s", "handler crunch"))
 
 
-async def test_that_nobody_works_is_reported(well):
+async def test_doctor_reports_when_no_worker_runs(well):
     await well.execute("delete from duly.workers")
 
     assert (await found_in(well)).keys() == {"no_worker"}
@@ -147,7 +147,7 @@ async def test_every_index_of_the_migrations_is_known_and_there(well):
     assert len(facts.expected_indexes) > 40
 
 
-async def test_an_index_that_is_gone_is_reported(well):
+async def test_doctor_reports_a_missing_index(well):
     await well.execute("drop index duly.blocked_by_key")
 
     assert "Index blocked_by_key is missing" in (await found_in(well))["index_missing"]
@@ -184,7 +184,7 @@ async def test_a_table_that_is_not_vacuumed_is_reported(well):
     await until(is_told)
 
 
-async def test_what_maintenance_vacuums_is_behind_sooner_than_autovacuum_would_come(well):
+async def test_dead_row_limit_is_lower_for_tables_that_maintenance_vacuums(well):
     limits = {row["name"]: row["dead_limit"] for row in await well.fetch(system.SQL["tables"])}
 
     assert limits["ready"] == limits["leased"] == 20_000
@@ -205,7 +205,7 @@ async def test_time_zone_data_that_differs_is_reported(well):
     assert "1999a" in (await found_in(well))["tzdb_differs"]
 
 
-async def test_versions_that_differ_are_reported_and_need_nobody(well):
+async def test_doctor_reports_differing_versions_as_harmless(well):
     await well.execute("update duly.workers set version = '0.0.1'")
     found = findings(await facts_of(well))
 
@@ -221,7 +221,7 @@ async def test_a_clock_that_is_apart_is_reported(well):
     assert "ahead of the database's" in {one.code: one.message for one in findings(facts)}["clock_differs"]
 
 
-async def test_a_host_whose_clock_is_apart_is_named_by_whoever_looks(well):
+async def test_doctor_names_a_host_whose_clock_differs(well):
     await clocks.note(well, ["worker"], "far:1", lambda: host_now() + timedelta(hours=1))
     await clocks.note(well, ["scheduler"], "near:1")
 
@@ -234,7 +234,7 @@ async def test_a_host_whose_clock_is_apart_is_named_by_whoever_looks(well):
     assert "ahead of the database's" in message
 
 
-async def test_a_process_that_is_gone_names_no_host(well, clock):
+async def test_host_clock_of_an_ended_process_is_forgotten(well, clock):
     await clocks.note(well, ["worker"], "far:1", lambda: host_now() + timedelta(hours=1))
     await clock.advance(61)
 
@@ -260,7 +260,7 @@ async def test_a_database_clock_that_was_set_back_says_by_how_much_and_when_sche
     assert (await facts_of(well)).clock_set_back is None
 
 
-async def test_who_depends_on_too_slowly_and_who_does_not_come_back_are_reported(well):
+async def test_doctor_reports_lagging_replicas_and_idle_replication_slots(well):
     facts = await facts_of(well)
     assert facts.replicas == []
     assert facts.slots == []
@@ -364,7 +364,7 @@ async def test_two_apps_with_one_handler_on_one_queue_are_reported(well):
         assert word in found["handler_clash"]
 
 
-async def test_the_command_that_cancels_what_nobody_can_run_finds_it_whatever_its_name(well):
+async def test_remedy_that_cancels_unroutable_runs_finds_any_handler_name(well):
     strange = """it's "so" \\ `strange`"""
     run_id = await a_ready_run(well, handler=strange)
     await a_ready_run(well, handler="another")

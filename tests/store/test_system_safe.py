@@ -70,7 +70,7 @@ async def found_in(database: Database) -> dict[str, str]:
     return {one.code: one.message for one in await findings_of(database)}
 
 
-async def test_what_does_well_on_a_server_that_is_safe_has_nothing(well):
+async def test_doctor_finds_no_fault_in_a_healthy_system_on_a_safe_server(well):
     assert await found_in(well) == {}
 
 
@@ -99,7 +99,7 @@ async def test_a_transaction_that_stays_open_is_reported(well, monkeypatch):
     assert await found_in(well) == {}
 
 
-async def test_a_slot_whose_reader_does_not_come_back_is_reported_and_the_remedy_ends_it(well, monkeypatch):
+async def test_doctor_reports_an_idle_replication_slot_and_its_remedy_drops_it(well, monkeypatch):
     connection = await asyncpg.connect(well.url)
     await connection.execute("select pg_create_physical_replication_slot('forgotten', true)")
     try:

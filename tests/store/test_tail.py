@@ -68,7 +68,7 @@ class TestOnce:
 
             assert await readers.look() == (1, 1)
 
-    async def test_an_end_on_a_page_that_vacuum_made_room_on(self, own_database, readers, clock):
+    async def test_tail_reads_an_end_on_a_page_that_vacuum_freed(self, own_database, readers, clock):
         await end(own_database, 500, reason=LARGE)
         await end(own_database, 1, tenant=2)
         await readers.look()
@@ -80,7 +80,7 @@ class TestOnce:
 
         assert await readers.look() == (3, 3)
 
-    async def test_an_end_whose_transaction_commits_late(self, own_database, readers, clock):
+    async def test_tail_reads_an_end_whose_transaction_commits_late(self, own_database, readers, clock):
         async with own_database.transaction() as slow:
             await end(slow, 2)
             for _ in range(3):
@@ -128,7 +128,7 @@ class TestOnce:
 
         assert await readers.look() == (2, 2)
 
-    async def test_an_end_of_a_day_long_gone(self, own_database, readers, clock):
+    async def test_tail_reads_an_end_of_a_day_long_past(self, own_database, readers, clock):
         await history.create_partitions(own_database, 2)
         await clock.advance(timedelta(days=30))
         await history.create_partitions(own_database, 2)
@@ -148,7 +148,7 @@ class TestOnce:
 
 
 class TestUnderLoad:
-    async def test_what_is_reported_and_counted_equals_history(self, own_database, readers):
+    async def test_tail_reports_and_counts_exactly_the_history(self, own_database, readers):
         """Connections of different speed, several partitions, rollbacks, vacuum, and one transaction as long as all of it."""
         await history.create_partitions(own_database, 3)
         told: Counter[UUID] = Counter()
@@ -284,7 +284,7 @@ class TestCrash:
         with embedded.start(tmp_path / "data", durable=True, settings={"wal_writer_delay": "10s"}) as server:
             yield server
 
-    async def test_who_lasted_its_place_behind_such_ids_misses_nothing(self, server):
+    async def test_reader_with_a_saved_position_past_reused_ids_misses_no_end(self, server):
         async with Database(server.url) as database:
             await migrate(database)
             await end(database)
@@ -301,7 +301,7 @@ class TestCrash:
             assert sum(ended.runs for ended in await tail.look()) == 4
             assert len(await endings.look([1])) == 4
 
-    async def test_who_passed_over_such_ids_misses_nothing(self, server, monkeypatch):
+    async def test_reader_that_skipped_reused_ids_misses_no_end(self, server, monkeypatch):
         monkeypatch.setattr(module, "TRANSACTIONS_MAX", 10)
         async with Database(server.url) as database:
             await migrate(database)
@@ -319,7 +319,7 @@ class TestCrash:
 
             assert await all_counted(tail) == 4
 
-    async def test_who_was_sent_a_gap_behind_such_ids_misses_nothing(self, server, monkeypatch):
+    async def test_reader_that_was_sent_a_gap_past_reused_ids_misses_no_end(self, server, monkeypatch):
         monkeypatch.setattr(stream, "ROWS_MAX", 3)
         async with Database(server.url) as database:
             await migrate(database)
@@ -338,7 +338,7 @@ class TestCrash:
 
             assert len(await endings.look([1])) == 2
 
-    async def test_who_comes_back_with_an_event_sent_behind_such_ids_misses_nothing(self, server):
+    async def test_client_that_resumes_from_an_event_past_reused_ids_misses_no_end(self, server):
         wanted = Wanted(tenant=1)
         async with Database(server.url) as database:
             await migrate(database)
@@ -394,7 +394,7 @@ async def all_counted(tail):
 
 
 class TestCost:
-    async def test_a_look_reads_what_is_new_and_not_what_is_stored(self, own_database, readers):
+    async def test_tail_reads_new_ends_and_not_the_stored_history(self, own_database, readers):
         """On a plan that was made while history was small, and beside a transaction that was open during the last look."""
         await history.create_partitions(own_database, 3)
         async with own_database.transaction() as slow:

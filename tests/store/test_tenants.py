@@ -35,7 +35,7 @@ async def test_there_is_always_the_default(database):
     assert (found.name, found.state, found.limits) == ("default", "active", Limits())
 
 
-async def test_a_tenant_is_made_with_its_limits(database):
+async def test_tenant_is_created_with_its_limits(database):
     limits = Limits(10, 20, 3.0, 5, 2, timedelta(minutes=1))
     made = await tenants.create(database, "other", limits)
 
@@ -54,7 +54,7 @@ async def test_a_name_is_given_once(database):
         await tenants.create(database, "other", Limits())
 
 
-async def test_what_is_not_there_cannot_be_changed(database):
+async def test_unknown_tenant_cannot_be_changed(database):
     for change in (
         tenants.suspend(database, 9),
         tenants.resume(database, 9),
@@ -80,7 +80,7 @@ async def test_a_suspended_tenant_adds_nothing_until_it_goes_on(database, sessio
     assert await counts(database) == {"ready": 1}
 
 
-async def test_a_suspended_tenant_can_still_take_back_what_it_has(database, sessions):
+async def test_suspended_tenant_can_still_cancel_its_runs(database, sessions):
     run_id = await a_ready_run(database)
     await tenants.suspend(database, 1)
 
@@ -125,7 +125,7 @@ class TestSchedules:
 
 
 class TestReady:
-    async def test_what_waits_is_as_of_the_last_count(self, database, sessions):
+    async def test_quota_uses_the_last_count_of_waiting_runs(self, database, sessions):
         await tenants.set_limits(database, 1, Limits(ready_max=3))
         await a_ready_run(database)
         await a_waiting_run(database)

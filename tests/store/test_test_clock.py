@@ -20,7 +20,7 @@ async def product(postgres):
     postgres.drop_database(name)
 
 
-async def test_the_clock_stands_until_it_is_advanced(database, clock):
+async def test_clock_for_tests_stops_until_it_is_advanced(database, clock):
     assert await database.read_clock() == START
 
     await clock.advance(90)
@@ -44,7 +44,7 @@ async def test_the_clock_of_a_real_database_is_not_replaced(product):
     assert await product.read_clock() != START
 
 
-async def test_a_database_that_is_used_is_not_marked_as_made_for_tests(product):
+async def test_database_in_use_is_not_marked_as_created_for_tests(product):
     await a_ready_run(product)
 
     with pytest.raises(DatabaseUnusable, match="has jobs"):

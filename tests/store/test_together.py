@@ -34,7 +34,7 @@ async def test_all_of_it_is_kept_or_none(database):
     assert await together(database, two) == ["b", "c"] == await names(database)
 
 
-async def test_what_the_server_has_rolled_back_is_done_again_as_a_whole(database):
+async def test_transaction_that_the_server_rolled_back_is_repeated_as_a_whole(database):
     tries = []
 
     async def twice(inside):
@@ -47,7 +47,7 @@ async def test_what_the_server_has_rolled_back_is_done_again_as_a_whole(database
     assert (tries, await names(database)) == ([[], []], ["a"])
 
 
-async def test_it_gives_up_at_last(database):
+async def test_transaction_gives_up_after_its_last_retry(database):
     tries = []
 
     async def never(inside):

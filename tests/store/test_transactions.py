@@ -77,7 +77,7 @@ async def watcher(database):
 
 
 @pytest.mark.parametrize("way", LOCKING)
-async def test_story_15_who_is_frozen_in_a_transaction_lets_its_locks_go(database, watcher, impatient, way):
+async def test_story_15_frozen_transaction_releases_its_locks(database, watcher, impatient, way):
     blocker = asyncio.Event()
 
     async def story(connection):
@@ -116,7 +116,7 @@ async def test_a_failure_that_was_swallowed_is_no_success(database, way):
     assert await database.fetchval("select count(*) from duly.shards") == 64
 
 
-async def test_what_it_had_done_is_undone(database, impatient):
+async def test_frozen_transaction_is_rolled_back(database, impatient):
     with pytest.raises(Unavailable):
         await in_a_transaction(database, frozen_after(database.url, "delete from duly.shards"))
 

@@ -53,7 +53,7 @@ async def crowded(own_database, request):
     return own_database, worker_id
 
 
-async def test_a_claim_touches_what_it_takes_once_they_are_unroutable(crowded):
+async def test_claim_reads_only_runs_that_it_takes_behind_an_unroutable_backlog(crowded):
     database, worker_id = crowded
     claim = (ready.SQL["claim"], worker_id, [QUEUE], [1], [HANDLER], BATCH)
     assert await touched(database, *claim) >= MANY, "as long as they are in line"
@@ -69,7 +69,7 @@ async def test_a_claim_touches_what_it_takes_once_they_are_unroutable(crowded):
     )
 
 
-async def test_whoever_looks_for_work_in_maintenance_touches_a_few_heads(crowded):
+async def test_maintenance_reads_few_rows_to_find_unroutable_runs(crowded):
     database, _ = crowded
     step = (ready.SQL["mark_unroutable"], "", 0, 0, 500, 1_000, 100, 2_000)
     assert await touched(database, *step) <= 3 * 2_000, "a batch"
@@ -84,7 +84,7 @@ async def test_whoever_looks_for_work_in_maintenance_touches_a_few_heads(crowded
     assert await touched(database, ready.SQL["restore_routable"], BATCH) <= 4 * BATCH
 
 
-async def test_who_asks_how_many_are_before_a_run_counts_those_in_line_up_to_the_bound(crowded):
+async def test_position_query_counts_routable_runs_up_to_its_bound(crowded):
     database, _ = crowded
     await all_aside(database)
     run_id = await a_ready_run(database)

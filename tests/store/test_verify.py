@@ -86,7 +86,7 @@ async def test_a_retry_timer_of_a_schedule_is_not_taken_for_its_next_fire(databa
     assert await broken(database) == ["schedule without its next fire"]
 
 
-async def test_a_run_that_waits_for_a_turn_nobody_minds_is_found(database):
+async def test_verify_finds_a_run_that_waits_at_a_rate_without_a_row(database):
     for _ in range(2):
         await a_ready_run(database, rate=("mail", 0.1, 1))
     await staged(database)
@@ -96,7 +96,7 @@ async def test_a_run_that_waits_for_a_turn_nobody_minds_is_found(database):
     assert await broken(database) == ["run waiting for its turn at a rate that nobody minds"]
 
 
-async def test_the_first_of_a_line_that_waits_at_a_free_place_is_found_and_the_others_are_not(database):
+async def test_verify_finds_only_the_first_fifo_run_that_waits_at_a_free_slot(database):
     for _ in range(3):
         await a_ready_run(database, fifo="orders")
     await staged(database)
@@ -135,7 +135,7 @@ async def test_two_of_a_line_inside_at_once_are_found(database):
         ),
     ],
 )
-async def test_a_workflow_that_counts_wrongly_or_stands_still_is_found(database, damage, found):
+async def test_verify_finds_a_workflow_with_wrong_counts_or_stuck_nodes(database, damage, found):
     await a_workflow(database, "a b:a")
     assert await broken(database) == []
 

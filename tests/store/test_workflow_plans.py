@@ -66,7 +66,7 @@ async def test_a_settle_reads_the_nodes_it_ends_and_those_behind_them(database, 
     assert await fetched(database, finishing(worker_id, held)) < 20 * WIDTH
 
 
-async def test_what_others_have_recorded_is_not_looked_at(database, one, monkeypatch):
+async def test_settle_does_not_read_node_ends_recorded_by_others(database, one, monkeypatch):
     """A row that was noted and seen to is there until it is vacuumed; here it stands for good, so that it can be counted."""
     _, worker_id, held = one
     await database.execute(
@@ -88,14 +88,14 @@ async def test_a_fan_in_reads_its_own_edges_alone(database, one):
 
 
 @pytest.mark.parametrize("name", ["cancel_workflow", "pause_workflow", "resume_workflow"])
-async def test_what_is_done_to_one_reads_one(database, one, name):
+async def test_change_of_a_workflow_reads_that_workflow_alone(database, one, name):
     workflow_id, _, _ = one
     more = ("enough",) if name == "cancel_workflow" else ()
 
     assert await fetched(database, (workflows.SQL[name], 1, workflow_id, *more)) < 30 * WIDTH
 
 
-async def test_what_is_read_of_one_reads_one(database, one):
+async def test_query_of_a_workflow_reads_that_workflow_alone(database, one):
     workflow_id, _, _ = one
     asked = [workflow_id] * WIDTH, [f"m{number}" for number in range(WIDTH)]
 

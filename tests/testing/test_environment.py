@@ -31,7 +31,7 @@ def hours(*numbers: float) -> list[timedelta]:
     return [timedelta(hours=number) for number in numbers]
 
 
-async def test_what_is_due_runs_and_what_is_not_waits(app, env):
+async def test_due_run_executes_while_a_later_run_waits(app, env):
     @app.handler
     async def greet(name: str) -> str:
         return f"hello {name}"
@@ -75,7 +75,7 @@ async def test_time_passes_in_pieces_as_in_one(app, env):
     assert moments(env.fires) == hours(0, 1, 2)
 
 
-async def test_what_is_due_within_the_horizon_still_waits_for_its_moment(app, env):
+async def test_run_within_the_horizon_waits_for_its_due_time(app, env):
     @app.handler
     def tick() -> None: ...
 
@@ -137,7 +137,7 @@ async def test_the_same_seed_gives_the_same_retries(app):
     assert seen[0] == seen[1] != seen[2]
 
 
-async def test_what_is_not_retryable_is_dead_at_once(app, env):
+async def test_non_retryable_failure_is_dead_immediately(app, env):
     @app.handler
     async def refuse() -> None:
         raise NonRetryable("no such customer")
@@ -426,7 +426,7 @@ def test_a_declared_schedule_fires_in_a_plain_test_too(app):
     assert moments(env.fires) == hours(0, 0.25, 0.5)
 
 
-async def test_what_is_declared_meanwhile_fires_from_then_on(app, env):
+async def test_schedule_declared_later_fires_from_then_on(app, env):
     await env.advance("PT1H")
 
     @app.handler(every="PT1H")
@@ -437,7 +437,7 @@ async def test_what_is_declared_meanwhile_fires_from_then_on(app, env):
     assert moments(env.fires) == hours(1, 2, 3)
 
 
-async def test_a_declared_schedule_whose_calendar_is_missing_says_so_and_waits_for_it(app):
+async def test_declared_schedule_is_refused_until_its_calendar_exists(app):
     @app.handler(cron="0 2 * * *", calendars=["closed"])
     def nightly() -> None: ...
 

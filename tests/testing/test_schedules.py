@@ -64,7 +64,7 @@ async def test_jitter_delays_each_fire_by_the_same(app, env):
     assert handle.next_fires[:2] == [fire.fired_at for fire in fires]
 
 
-async def test_after_an_outage_one_run_stands_for_all_that_were_missed(app, env):
+async def test_outage_replaces_all_missed_runs_by_one(app, env):
     seen = []
 
     @app.handler
@@ -80,7 +80,7 @@ async def test_after_an_outage_one_run_stands_for_all_that_were_missed(app, env)
     assert moments(fires) == [START + 7 * HOUR, START + 8 * HOUR]
 
 
-async def test_after_an_outage_each_is_made_up_for_at_its_rate(app, env):
+async def test_outage_with_fire_all_catches_up_at_the_given_rate(app, env):
     @app.handler
     def hourly() -> None: ...
 
@@ -92,7 +92,7 @@ async def test_after_an_outage_each_is_made_up_for_at_its_rate(app, env):
     assert {later.fired_at - sooner.fired_at for sooner, later in pairwise(fires)} == {timedelta(seconds=10)}
 
 
-async def test_what_was_missed_may_be_let_go(app, env):
+async def test_outage_with_skip_drops_missed_runs(app, env):
     @app.handler
     def hourly() -> None: ...
 
@@ -103,7 +103,7 @@ async def test_what_was_missed_may_be_let_go(app, env):
 
 
 @pytest.mark.parametrize(("overlap", "fired"), [("skip", [0, 3]), ("queue", [0, 1, 2, 3]), ("buffer_one", [0, 2, 3])])
-async def test_what_overlaps_depends_on_the_policy(app, env, overlap, fired):
+async def test_overlap_policy_decides_which_runs_fire(app, env, overlap, fired):
     @app.handler
     def slow(run: Run) -> None:
         if run.scheduled_at == START and run.attempt == 1:
@@ -137,7 +137,7 @@ async def test_a_schedule_ends_after_so_many_runs(app, env):
     assert await handle.status() == "completed"
 
 
-async def test_a_schedule_pauses_itself_when_it_keeps_failing(app, env):
+async def test_schedule_pauses_itself_after_repeated_failures(app, env):
     @app.handler
     def broken() -> None:
         raise NonRetryable("no luck")
@@ -170,7 +170,7 @@ async def test_a_backfill_makes_the_past_again(app, env):
     assert [fire.fired_at - START for fire in fires] == [timedelta(seconds=second) for second in (0, 1, 2)]
 
 
-async def test_what_people_do_to_a_schedule_works_in_a_test_too(app, env):
+async def test_schedule_verbs_work_in_the_test_environment(app, env):
     @app.handler
     def tick(note: str = "") -> str:
         return note

@@ -33,7 +33,7 @@ def app():
     return app
 
 
-async def test_a_workflow_runs_in_order_and_hands_results_on(app):
+async def test_workflow_runs_in_order_and_passes_results(app):
     wf = Workflow("nightly")
     first = wf.add("extract", app["extract"], day=3)
     second = wf.add("load", app["load"], rows=first.result["rows"], factor=10)
@@ -66,7 +66,7 @@ async def test_a_map_has_one_run_for_each_item_and_their_results_in_order(app):
         assert await handle.result("load", timeout=0) == 6
 
 
-async def test_what_waits_for_a_failure_runs_and_what_waits_for_success_is_skipped(app):
+async def test_failure_dependent_runs_and_success_dependent_is_skipped(app):
     wf = Workflow("careful")
     broken = wf.add("broken", app["fail"])
     wf.add("never", app["double"], x=1, depends_on=[broken])
@@ -124,7 +124,7 @@ async def test_a_node_that_has_nothing_to_add_adds_nothing(app):
         assert [fire.handler for fire in env.fires][-1] == "report"
 
 
-async def test_a_running_node_adds_nodes_and_what_depends_on_waits_for_them(app):
+async def test_running_node_adds_nodes_that_its_dependents_wait_for(app):
     @app.handler
     async def plan(run: Run) -> int:
         more = Workflow("more")
@@ -144,7 +144,7 @@ async def test_a_running_node_adds_nodes_and_what_depends_on_waits_for_them(app)
         assert [fire.handler for fire in env.fires] == ["plan", "double", "double", "report"]
 
 
-async def test_whoever_refers_to_a_result_that_is_too_large_fails_and_is_not_tried_again(app):
+async def test_reference_to_an_oversized_result_fails_without_a_retry(app):
     taken = []
 
     @app.handler

@@ -62,7 +62,7 @@ def a_calendar(random: Random, zone: str, day: datetime) -> tuple[dict[str, Any]
 
 
 @pytest.mark.parametrize(("zone", "around"), CHANGES)
-def test_what_is_covered_and_what_is_permitted(zone: str, around: str):
+def test_calendar_blocks_the_same_minutes_as_a_walk_around_clock_changes(zone: str, around: str):
     day = datetime.fromisoformat(around).replace(tzinfo=UTC)
     for seed in range(12):
         random = Random(f"{zone} {around} {seed}")

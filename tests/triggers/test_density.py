@@ -67,7 +67,7 @@ def test_no_two_occurrences_of_years_are_closer_and_some_are_as_close(expr):
     assert min((later - earlier).total_seconds() for earlier, later in pairwise(walked)) == least_gap(rule, START)
 
 
-def test_what_is_allowed_exactly_is_taken_and_a_second_less_is_refused():
+def test_trigger_at_the_density_limit_is_accepted_and_a_denser_trigger_refused():
     rule = compiled(cron("*/5 * * * *"))
 
     check_density(rule, START, None)

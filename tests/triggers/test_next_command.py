@@ -98,7 +98,7 @@ def test_a_rule_needs_a_start():
     assert "Fri 2026-03-27 09:00:00  +01:00  2026-03-27 08:00:00Z" in result.output
 
 
-def test_what_is_over_says_so():
+def test_next_command_reports_a_schedule_that_has_ended():
     assert "it does not fire any more" in call("R2/2026-01-01T00:00:00Z/P1D").output
 
 

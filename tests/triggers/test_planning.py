@@ -227,7 +227,7 @@ def test_the_last_of_all_leaves_nothing_to_arm():
     assert arm(schedule, NOON - FINEST) == (NOON, 0)
 
 
-def test_the_window_of_jitter_is_cut_to_what_comes_next():
+def test_jitter_window_is_cut_at_the_next_fire_or_calendar_block():
     each_hour = a_schedule(cron("0 * * * *"), jitter={"max": "PT5H"})
     assert on_time(each_hour, NOON).next_window == 3600
     seldom = a_schedule(cron("0 12 * * *"), jitter={"max": "PT5H"})
@@ -252,7 +252,7 @@ def test_the_due_moment_lies_in_the_window(seed: int):
         assert schedule.due_at(fire, "job") == fire.scheduled_at + timedelta(seconds=hashed * window >> 64)
 
 
-def test_what_a_calendar_lasted_is_recorded_with_the_fire_after_it():
+def test_skips_by_a_calendar_are_recorded_with_the_next_fire():
     schedule = a_schedule(cron("0 9 * * *"), calendars=[{"name": "weekend"}])
     friday, monday = datetime(2026, 6, 19, 9, tzinfo=UTC), datetime(2026, 6, 22, 9, tzinfo=UTC)
     assert on_time(schedule, friday) == FirePlan(friday, 0, (), None, 0, monday, 0)
@@ -260,14 +260,14 @@ def test_what_a_calendar_lasted_is_recorded_with_the_fire_after_it():
     assert on_time(schedule, monday) == FirePlan(monday, 0, (blocked,), None, 0, monday + DAY, 0)
 
 
-def test_what_was_deferred_was_not_skipped():
+def test_deferred_occurrence_is_not_recorded_as_skipped():
     schedule = a_schedule(cron("0 9 * * *"), calendars=[{"name": "weekend", "on_hit": "defer"}])
     friday, monday = datetime(2026, 6, 19, 9, tzinfo=UTC), datetime(2026, 6, 22, tzinfo=UTC)
     assert on_time(schedule, friday).next_at == monday
     assert on_time(schedule, monday) == FirePlan(monday, 0, (), None, 0, monday + 9 * HOUR, 0)
 
 
-def test_of_what_was_blocked_for_ever_400_days_are_reported():
+def test_skips_of_a_long_block_are_recorded_for_400_days():
     schedule = a_schedule(cron("0 12 * * *"))
     first = read_calendar({"name": "f", "windows": [{"start": "2026-06-15T00:00:00Z", "end": "2036-01-01T00:00:00Z"}]})
     begun = msgspec.structs.replace(schedule, uses=(Use(first, "include"),))
@@ -314,7 +314,7 @@ def test_six_hours_down_are_one_run_for_the_latest():
     assert plan == FirePlan(NOON + 6 * HOUR, 361, (older,), None, 0, NOON + 361 * MINUTE, 0)
 
 
-def test_one_that_is_late_alone_is_one_missed():
+def test_single_late_occurrence_counts_as_a_single_missed_occurrence():
     schedule = a_schedule(cron("0 12 * * *"))
     assert late(schedule, NOON, NOON + HOUR) == FirePlan(NOON, 1, (), None, 0, NOON + DAY, 0)
 
@@ -327,7 +327,7 @@ def test_a_window_drops_even_the_latest():
     assert plan == FirePlan(None, 0, (dropped,), None, 0, NOON + DAY, 0)
 
 
-def test_those_to_be_skipped_are_recorded_and_the_next_stands():
+def test_skipped_misfires_are_recorded_and_the_next_fire_stays():
     schedule = a_schedule(cron("*/10 * * * *"), misfire={"policy": "skip"})
     skipped = Skip("skipped_misfire", NOON, NOON + HOUR, 7)
     assert late(schedule, NOON, NOON + 65 * MINUTE) == FirePlan(
@@ -335,7 +335,7 @@ def test_those_to_be_skipped_are_recorded_and_the_next_stands():
     )  # fmt: skip
 
 
-def test_catching_up_keeps_the_window_and_the_latest_up_to_the_limit():
+def test_catch_up_fires_the_latest_occurrences_within_window_and_limit():
     schedule = a_schedule(cron("0 * * * *"), misfire={"policy": "fire_all", "window": "PT10H", "limit": 4})
     now = NOON + 20 * HOUR
     plan = late(schedule, NOON, now)
@@ -347,7 +347,7 @@ def test_catching_up_keeps_the_window_and_the_latest_up_to_the_limit():
     assert moments_between(schedule, *kept, 100) == [NOON + hour * HOUR for hour in (17, 18, 19, 20)]
 
 
-def test_catching_up_with_what_fits_skips_nothing():
+def test_catch_up_within_the_limit_skips_nothing():
     schedule = a_schedule(cron("0 * * * *"), misfire={"policy": "fire_all", "limit": 3})
     plan = late(schedule, NOON, NOON + 2 * HOUR)
     assert plan == FirePlan(None, 0, (), (NOON, NOON + 2 * HOUR + FINEST), 3, NOON + 3 * HOUR, 0)
@@ -360,7 +360,7 @@ def test_catching_up_looks_back_a_day_by_default():
     assert (plan.catch_up, plan.catch_up_count) == ((NOON + DAY, NOON + 2 * DAY + FINEST), 25)
 
 
-def test_what_is_all_too_old_is_not_caught_up_with():
+def test_catch_up_skips_occurrences_older_than_the_window():
     schedule = a_schedule(cron("0 12 * * MON"), misfire={"policy": "fire_all"})
     plan = late(schedule, NOON, NOON + 3 * DAY)
     assert plan == FirePlan(None, 0, (Skip("skipped_misfire", NOON, NOON, 1),), None, 0, NOON + 7 * DAY, 0)
@@ -392,7 +392,7 @@ def test_a_missed_weekend_counts_no_blocked_fires_as_missed():
     assert plan == FirePlan(friday + 3 * DAY, 3, (blocked, older), None, 0, friday + 3 * DAY + 9 * HOUR, 0)
 
 
-def test_an_occurrence_that_the_schedule_no_longer_names_still_stands():
+def test_armed_occurrence_still_fires_after_the_schedule_drops_it():
     schedule = a_schedule(cron("0 12 * * *"))
     armed = NOON + HOUR
     assert late(schedule, armed, armed + HOUR) == FirePlan(armed, 1, (), None, 0, NOON + DAY, 0)
@@ -472,7 +472,7 @@ def test_a_year_of_seconds_is_counted_to_the_last():
 # Stretches asked for by name.
 
 
-def test_a_stretch_holds_both_its_ends_and_what_calendars_leave_between():
+def test_skipped_stretch_includes_both_ends_and_excludes_calendar_blocks():
     schedule = a_schedule(cron("0 * * * *"))
     assert stretch(schedule, NOON, NOON + 3 * HOUR, "skipped_paused") == Skip(
         "skipped_paused", NOON, NOON + 3 * HOUR, 4
@@ -508,7 +508,7 @@ SHAPES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("trigger", SHAPES, ids=lambda trigger: f"{trigger['type']}-{len(str(trigger))}")
-def test_what_is_stored_loads_to_the_same_schedule(trigger: dict[str, Any]):
+def test_stored_schedule_loads_to_the_same_schedule(trigger: dict[str, Any]):
     shape = {
         "trigger": trigger,
         "start": "2026-06-15T00:00:00+02:00",
@@ -535,7 +535,7 @@ def test_what_is_stored_loads_to_the_same_schedule(trigger: dict[str, Any]):
     assert stored_shape(stored, loaded) == stored
 
 
-def test_what_was_requested_is_kept_only_where_it_differs():
+def test_requested_trigger_is_stored_only_if_the_canonical_form_differs():
     plain: dict[str, Any] = {"trigger": cron("0 2 * * *"), "max_runs": 3}
     assert stored_shape(plain, a_schedule(**plain)) == plain
     words = {"type": "text", "text": "every day at 2am"}
@@ -586,7 +586,7 @@ def test_spellings_of_one_schedule_share_a_cohort(one: dict[str, Any], other: di
     assert cohort_of(a_schedule(**one)) == cohort_of(a_schedule(**other))
 
 
-def test_what_fires_otherwise_has_another_cohort():
+def test_schedules_that_fire_differently_have_different_cohorts():
     trigger = cron("0 2 * * *")
     schedules = [
         a_schedule(trigger),

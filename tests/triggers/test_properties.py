@@ -91,7 +91,7 @@ def test_the_canonical_form_fires_the_same_and_is_its_own(seed: int):
 
 @quick
 @given(seeds)
-def test_between_gives_what_iterating_gives(seed: int):
+def test_between_returns_the_same_fires_as_iteration(seed: int):
     random = Random(seed)
     trigger, moment = a_trigger(random), random_moment(random)
     fires = some(trigger, moment)

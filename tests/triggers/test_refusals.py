@@ -161,7 +161,7 @@ TABLE: list[tuple[str, object, str, str]] = [
 
 
 @pytest.mark.parametrize(("code", "trigger", "message", "field"), TABLE, ids=lambda value: str(value)[:40])
-def test_a_refusal_says_what_where_and_what_to_do(code: str, trigger: Any, message: str, field: str):
+def test_trigger_refusal_has_a_code_a_field_and_a_remedy(code: str, trigger: Any, message: str, field: str):
     with pytest.raises(TriggerError) as caught:
         triggers.compile(trigger, now=NOW)
     error = caught.value
@@ -238,7 +238,7 @@ def test_a_schedule_names_all_its_faults_with_their_paths():
     ("expr", "hint"),
     [("0 22-2 * * *", "22-23,0-2"), ("/15 * * * *", "*/15"), ("0 0 * * MONDAY", "MON"), ("0 0 * * FRI-MON", "5-6,0-1")],
 )
-def test_a_hint_can_be_put_in_the_place_of_what_was_wrong(expr: str, hint: str):
+def test_hint_replaces_the_invalid_span_and_compiles(expr: str, hint: str):
     with pytest.raises(TriggerError) as caught:
         triggers.compile(cron(expr), now=NOW)
     error = caught.value

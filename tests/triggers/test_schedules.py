@@ -91,7 +91,7 @@ def test_a_deferred_fire_is_found_however_many_are_skipped_after_it():
     assert schedule.latest_at_or_before(fire.scheduled_at) == fire
 
 
-def test_an_included_calendar_blocks_what_it_does_not_cover():
+def test_included_calendar_blocks_moments_it_does_not_cover():
     office = a_schedule(cron("0 */4 * * *"), calendars=[{"name": "office", "mode": "include"}])
     assert fires(office, 4) == ["23 12:00", "23 16:00", "24 12:00", "24 16:00"]
 
@@ -191,7 +191,7 @@ def test_jitter_per_occurrence_depends_on_the_scheduled_moment():
     assert jittered.due_at(fire, "job") == fire.scheduled_at + timedelta(seconds=expected)
 
 
-def test_jitter_keeps_the_order_and_stays_out_of_a_blackout():
+def test_jitter_preserves_order_and_avoids_calendar_blackouts():
     each_minute = a_schedule(cron("* * * * *"), jitter={"max": "PT24H"}, calendars=[{"name": "freeze"}])
     for job in map(str, range(50)):
         fire = each_minute.next_after(datetime(2026, 12, 24, 9, 28, 59, tzinfo=UTC))
@@ -261,7 +261,9 @@ def test_a_preview_says_all_there_is_to_say():
         ),
     ],
 )
-def test_a_note_says_what_a_reader_would_miss(trigger: dict[str, Any], after: str, notes: list[str | None]):
+def test_preview_annotates_fires_that_clock_changes_affect(
+    trigger: dict[str, Any], after: str, notes: list[str | None]
+):
     shown = preview(trigger, datetime.fromisoformat(after).replace(tzinfo=UTC), 2)
     assert [fire["note"] for fire in shown["next"]] == notes
 
@@ -278,14 +280,14 @@ def test_a_rare_fire_is_warned_of():
     assert [warning["code"] for warning in shown["warnings"]] == ["RARE"]
 
 
-def test_a_preview_of_nonsense_lists_what_is_wrong():
+def test_preview_of_an_invalid_schedule_lists_its_errors():
     shown = preview(cron("60 25 * * *"), NOW, jitter={"max": "P1D"})
     assert not shown["valid"]
     assert [error["code"] for error in shown["errors"]] == ["CRON_RANGE", "CRON_RANGE", "DURATION_CALENDAR"]
     assert preview(cron("0 9 * * *"), NOW, 1001)["errors"][0]["code"] == "LIMIT"
 
 
-def test_english_is_shown_with_what_it_became():
+def test_preview_of_an_english_schedule_shows_its_cron_expression():
     shown = preview({"type": "text", "text": "Every weekday at 9:30am", "tz": "Europe/London"}, NOW)
     assert shown["words"] == "Every weekday at 9:30am"
     assert shown["canonical"] == cron("30 9 * * 1-5", "Europe/London")

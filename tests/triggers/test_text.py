@@ -38,7 +38,7 @@ def test_a_sentence_becomes_its_trigger(sentence: str, kind: str, value: str):
 
 
 @pytest.mark.parametrize(("sentence", "position"), REFUSED)
-def test_a_sentence_outside_the_grammar_is_refused_at_its_place(sentence: str, position: str):
+def test_sentence_outside_the_grammar_is_refused_with_its_position(sentence: str, position: str):
     with pytest.raises(TriggerError) as caught:
         triggers.compile({"type": "text", "text": sentence}, now=NOW)
     error = caught.value
@@ -120,7 +120,7 @@ def test_a_rhythm_without_a_time_of_day_fires_at_midnight_and_says_so(sentence: 
     assert compiled.describe() == description
 
 
-def test_every_other_day_keeps_its_time_of_day_over_a_clock_change():
+def test_every_other_day_schedule_fires_at_the_same_local_time_on_clock_change():
     compiled = triggers.compile({"type": "text", "text": "every 2 days at 9am", "tz": "Europe/Paris"}, now=NOW)
     fires = list(compiled.between(datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 4, 2, tzinfo=UTC)))
     assert [fire.isoformat() for fire in fires] == [

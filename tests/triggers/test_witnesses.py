@@ -161,7 +161,7 @@ def picks_from_weeks(text: str) -> bool:
     return "WEEKLY" in text and "BYSETPOS" in text
 
 
-def test_dateutil_picks_from_what_is_left_of_the_first_week():
+def test_dateutil_picks_positions_from_the_remainder_of_the_first_week():
     """It counts positions from dtstart on in the first week, but over the whole month or year; here always over the whole."""
     text, start = "FREQ=WEEKLY;BYDAY=MO,TU,SA;BYSETPOS=3", datetime(2026, 1, 1, 9, tzinfo=UTC)
     trigger = {"type": "rrule", "rrule": text, "dtstart": start.isoformat()}

@@ -40,7 +40,7 @@ def moved(trigger, pending_at, old=ONE_AHEAD, new=TWO_AHEAD, created_at=LONG_AGO
     [(TWO_AHEAD, at(10)), (BEHIND, at(12)), (an_edition("2026b"), at(11))],
     ids=["ahead", "behind", "as before"],
 )
-def test_a_fixed_local_time_keeps_its_place_on_the_clock(new, becomes):
+def test_fixed_local_time_stays_the_same_after_a_zone_change(new, becomes):
     assert moved(cron("0 12 * * *"), at(11), new=new) == becomes
 
 
@@ -54,18 +54,18 @@ def test_a_moment_that_has_been_does_not_come_again():
     assert moved(cron("0 12,13 * * *"), at(12), new=TWO_AHEAD) == at(10, day=3)
 
 
-def test_a_wildcard_keeps_its_rhythm_in_real_time():
+def test_cron_wildcard_follows_elapsed_time_not_local_time():
     for new in (TWO_AHEAD, BEHIND):
         assert moved(cron("*/15 * * * *"), at(11, 15), new=new) == at(11, 15)
 
 
-def test_what_was_moved_by_a_jump_that_does_not_come_is_back_at_its_time():
+def test_fire_moved_by_a_cancelled_clock_change_returns_to_its_local_time():
     jump = an_edition("2026a", 1, [(at(1), 2)])  # 02:00 becomes 03:00
     assert moved(cron("30 2 * * *"), at(1), old=jump, new=ONE_AHEAD) == at(1, 30)
     assert moved(cron("30 2 * * *"), at(0, 30, day=3), old=jump, new=ONE_AHEAD) == at(1, 30, day=3)
 
 
-def test_what_lies_before_the_job_was_made_never_existed():
+def test_zone_change_ignores_occurrences_before_the_job_was_created():
     assert moved(cron("0 12 * * *"), at(11), created_at=at(10, 30)) == at(10, day=3)
 
 
@@ -98,7 +98,7 @@ def test_more_than_a_minute_is_listed():
     assert is_listed(at(10), None)
 
 
-def test_an_edition_names_the_zones_whose_clocks_go_otherwise_from_a_moment_on():
+def test_zone_edition_lists_zones_whose_offsets_change_from_a_moment_on():
     before = an_edition("2026a", 1, [(at(0), 2)])
     now = int(at(12).timestamp())
 
@@ -117,6 +117,6 @@ def test_an_edition_that_was_packed_is_the_same_again():
     assert len(installed.packed) < 500_000
 
 
-def test_the_made_up_files_say_what_they_should():
+def test_synthetic_zone_files_have_the_expected_offsets():
     zone = an_edition("x", 1, [(at(1), 2)]).zone(CHANGING)
     assert (zone.offset_at(int(at(0).timestamp())), zone.offset_at(int(at(1).timestamp()))) == (3600, 7200)

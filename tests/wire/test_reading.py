@@ -38,7 +38,7 @@ def test_a_misspelt_field_is_refused_with_the_nearest_known_one():
     assert wrong(f'{{{TARGET}, "prioritty": 3}}') == ("/prioritty", "is not a field here; did you mean priority?")
 
 
-def test_a_misspelt_field_inside_is_named_with_its_place():
+def test_misspelt_nested_field_is_named_with_its_pointer():
     pointer, message = wrong(f'{{{TARGET}, "retry": {{"max_atempts": 3}}}}')
 
     assert (pointer, message) == ("/retry/max_atempts", "is not a field here; did you mean max_attempts?")
@@ -70,14 +70,14 @@ def test_a_misspelt_field_inside_is_named_with_its_place():
         ),
     ],
 )
-def test_what_does_not_fit_is_reported_with_its_value_and_what_does(field, message):
+def test_invalid_value_is_reported_with_the_expected_value(field, message):
     body = f"{{{field}}}" if "target" in field else f"{{{TARGET}, {field}}}"
 
     assert wrong(body)[1] == message
 
 
 @pytest.mark.parametrize("name", ["Authorization", "X-Api-Key", "session_token"])
-def test_what_may_be_a_secret_is_not_repeated(name):
+def test_possible_secret_is_not_repeated(name):
     headers = f'{{"Accept": "text/plain", "{name}": 31415926}}'
 
     pointer, message = wrong(f'{{"target": {{"type": "webhook", "url": "https://a.example", "headers": {headers}}}}}')
@@ -97,7 +97,7 @@ def test_what_may_be_a_secret_is_not_repeated(name):
         ({"target": {"type": "command"}}, "/target/argv", "is missing"),
     ],
 )
-def test_what_is_wrong_with_a_node_is_reported_with_its_name(bad, part, pointer, message):
+def test_invalid_node_is_reported_with_its_name(bad, part, pointer, message):
     good = {"target": {"type": "function", "handler": "app:mail"}}
     nodes = {f"n/{number}": {**good, **(part if number >= bad else {})} for number in range(900)}
 
@@ -116,7 +116,7 @@ def test_a_name_that_does_not_do_is_reported_as_one():
         read_body(msgspec.json.encode({"name": "w", "nodes": {"a": good, "": good}}), NewWorkflow)
 
 
-def test_what_is_no_json_behind_a_misfit_does_not_hide_it():
+def test_later_syntax_error_does_not_hide_an_invalid_field():
     assert wrong('{"priority": "high", "tags": [}') == (
         "/priority",
         "expected `int`, got `str`; give a whole number from 0 to 9",
@@ -137,14 +137,14 @@ def test_what_is_no_json_behind_a_misfit_does_not_hide_it():
         ('"target": {"type": "functoin", "handler": "x"}', "/target/type"),
     ],
 )
-def test_nothing_is_made_to_fit(field, pointer):
+def test_body_value_is_not_coerced(field, pointer):
     body = f"{{{field}}}" if "target" in field else f"{{{TARGET}, {field}}}"
 
     assert wrong(body)[0] == pointer
 
 
 @pytest.mark.parametrize("body", ["", "{", "nonsense", "{} {}", '{"a": NaN}', "\xff"])
-def test_what_is_not_json_is_malformed(body):
+def test_non_json_body_is_malformed(body):
     with pytest.raises(Malformed, match="not JSON"):
         read_body(body.encode("latin-1"), dict)
 
@@ -165,7 +165,7 @@ def test_half_a_character_is_named(body):
 
 
 @pytest.mark.parametrize("body", [r'{"a": "\ud83d\ude00"}', r'{"a": "\\ud800"}'])
-def test_two_halves_of_a_character_are_taken_and_so_is_what_only_looks_like_one(body):
+def test_surrogate_pair_or_escaped_backslash_is_accepted(body):
     assert read_body(body.encode(), dict)
 
 
@@ -227,10 +227,10 @@ def test_a_query_is_read_from_text_and_each_parameter_once():
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
     ],
 )
-def test_a_merge_patch_does_what_rfc_7396_shows(value, patch, result):
+def test_merge_patch_matches_the_rfc_7396_examples(value, patch, result):
     assert merge_patch(value, patch) == result
 
 
-def test_every_shape_that_is_requested_for_refuses_what_it_does_not_know():
+def test_request_models_refuse_unknown_fields():
     for shape in RequestModel.__subclasses__():
         assert shape.__struct_config__.forbid_unknown_fields, shape

@@ -118,7 +118,7 @@ async def test_a_snooze_is_no_failure():
     [asyncio.CancelledError(), hand.Cancelled("asked"), LeaseLost("taken")],
     ids=lambda error: type(error).__name__,
 )
-async def test_what_ends_a_run_that_was_cancelled_is_the_cancellation(error):
+async def test_cancelled_run_ends_as_cancelled_whatever_its_handler_raises(error):
     context = a_context()
     context.mark_cancelled()
     assert await outcomes_of(error, context) == Cancelled()
@@ -130,7 +130,7 @@ async def test_a_cancelled_run_that_fails_for_another_reason_has_failed():
     assert isinstance(await outcomes_of(ValueError("broken"), context), Failed)
 
 
-async def test_an_interruption_that_nobody_requested_for_may_be_tried_again():
+async def test_unrequested_interruption_fails_the_attempt_and_may_be_retried():
     begun = asyncio.Event()
 
     async def work() -> None:
@@ -144,7 +144,7 @@ async def test_an_interruption_that_nobody_requested_for_may_be_tried_again():
     assert await task == Failed(INTERRUPTED)
 
 
-async def test_who_waits_for_what_was_cancelled_was_not_interrupted():
+async def test_handler_that_awaits_a_cancelled_task_is_not_reported_as_interrupted():
     async def work() -> None:
         waited_for = asyncio.create_task(asyncio.sleep(60))
         waited_for.cancel()
@@ -166,7 +166,7 @@ async def test_not_even_an_exit_ends_the_worker(error):
     assert isinstance(await attempted_on_loop(work_on_loop), Failed)
 
 
-async def test_an_exception_whose_text_cannot_be_read_is_a_failure_all_the_same():
+async def test_exception_without_readable_text_is_recorded_as_a_failure():
     class Unspeakable(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -224,7 +224,7 @@ async def test_a_timeout_of_the_handlers_own_is_a_failure_like_any_other():
     assert "the other side" in outcome.reason
 
 
-async def test_what_ends_within_its_timeout_succeeds():
+async def test_handler_that_ends_within_its_timeout_succeeds():
     async def work() -> int:
         return 7
 
@@ -272,7 +272,7 @@ def test_a_result_is_kept_as_json(value, text):
     ],
     ids=ascii,
 )
-def test_what_postgresql_cannot_store_is_replaced_in_a_result(value):
+def test_result_replaces_characters_that_postgresql_cannot_store(value):
     outcome = succeeded(value)
     assert isinstance(outcome, Succeeded)
     assert outcome.result is not None
@@ -289,7 +289,7 @@ def test_a_result_that_is_not_json_fails_for_good_and_says_so(value):
     assert "not JSON" in outcome.reason
 
 
-def test_a_result_that_nobody_could_read_is_a_success_and_is_not_kept():
+def test_result_nested_too_deeply_is_a_success_and_is_not_stored():
     fits, endless = nested(64), nested(1)
     endless.append(endless)
     assert succeeded(fits) == Succeeded("[" * 64 + "]" * 64)

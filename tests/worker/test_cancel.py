@@ -237,7 +237,7 @@ async def attempts_are(store, run_id, expected):
     return await attempts_of(store, run_id) == expected
 
 
-async def test_a_cancel_reaches_what_runs_while_its_worker_stops(url, store):
+async def test_cancel_reaches_a_running_handler_while_its_worker_stops(url, store):
     started = asyncio.Event()
 
     async def slow() -> None:

@@ -111,7 +111,7 @@ async def test_progress_in_a_tight_loop_arrives_with_its_last_word(url, store, m
     assert len(writes) < 100, "it takes seconds at most, and a few writes a second"
 
 
-async def test_records_of_loggers_go_to_the_run_in_whose_handler_they_were_made(url, store):
+async def test_logger_records_go_to_the_run_whose_handler_emits_them(url, store):
     logger = logging.getLogger("duly.tests.captured")
     logger.setLevel(logging.DEBUG)
     handler = RunLogHandler()

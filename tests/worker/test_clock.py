@@ -63,7 +63,7 @@ def test_a_slower_reply_does_not_spoil_a_better_one(host):
     st.lists(st.tuples(st.floats(0, 20), st.floats(0, 0.4)), min_size=1, max_size=40),
     st.floats(0.9995, 1.0005),
 )
-def test_it_is_never_ahead_though_oscillators_differ_and_replies_are_late(readings, rate):
+def test_clock_is_never_ahead_although_oscillators_differ_and_replies_are_slow(readings, rate):
     host = Monotonic(rate)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "time", host)
@@ -105,7 +105,7 @@ def test_a_database_clock_that_was_set_forward_is_believed_at_once(host):
     assert ours.now() == pytest.approx(START + 3600, abs=0.001)
 
 
-def test_of_what_was_read_of_another_server_nothing_counts(host):
+def test_clock_discards_the_readings_of_another_server(host):
     """It was no contradiction: the server after a failover is a third of a second behind."""
     ours = SystemClock()
     ours.connected(moment(START), "one")

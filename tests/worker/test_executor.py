@@ -74,7 +74,7 @@ async def _post(context: Any, run: Run) -> Succeeded:
 
 
 @pytest.mark.parametrize(("kind", "handler"), [(Kind.LOOP, "on_loop"), (Kind.THREAD, "plain")])
-async def test_what_was_due_is_not_recorded_as_started_before_its_moment(executing, kind, handler):
+async def test_due_run_is_not_recorded_as_started_before_its_due_moment(executing, kind, handler):
     """Our clock is the best bound of ten seconds, and goes back when that one is too old: here since the wheel looked."""
     due = START + timedelta(seconds=5)
     one = executing(registry_of(plain, on_loop))
@@ -134,7 +134,7 @@ async def test_a_thread_that_cannot_be_started_costs_no_other_run(executing, no_
     assert not one.executor.is_busy
 
 
-async def test_what_was_handed_back_for_want_of_a_thread_is_not_run_by_the_next_one(executing, no_threads):
+async def test_run_returned_for_lack_of_a_thread_is_not_run_by_the_next_thread(executing, no_threads):
     called = []
 
     def note(number: int) -> None:
@@ -151,7 +151,7 @@ async def test_what_was_handed_back_for_want_of_a_thread_is_not_run_by_the_next_
     assert called == [2]
 
 
-async def test_what_another_thread_has_taken_already_is_not_handed_back(executing, no_threads):
+async def test_run_that_another_thread_has_already_started_is_not_returned(executing, no_threads):
     """The pool has it in line before it looks for a thread, and those that are there look all the time."""
     taken = threading.Event()
 
@@ -179,7 +179,7 @@ async def test_what_another_thread_has_taken_already_is_not_handed_back(executin
     assert (await one.outcomes(2))[run] == Succeeded()
 
 
-async def test_a_worker_short_of_threads_hands_its_runs_back_unused_and_runs_them_when_it_can(url, store, no_threads):
+async def test_worker_short_of_threads_returns_runs_unused_and_runs_them_when_it_can(url, store, no_threads):
     async with working(url, registry_of(plain, on_loop), threads=4) as worker:
         run_id, beside = await submitted(store, "plain"), await submitted(store, "on_loop")
         assert await ended(store, beside) == "succeeded"

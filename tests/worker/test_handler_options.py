@@ -33,7 +33,7 @@ async def test_a_plain_sql_submit_gets_the_handlers_own_retry(url, store):
         assert len(await attempts_of(store, run_id)) == 1
 
 
-async def test_what_was_said_at_submit_wins(url, store):
+async def test_submitted_options_override_the_handler_options(url, store):
     options = '{"retry": {"max_attempts": 2, "base_seconds": 0, "cap_seconds": 0}}'
     async with working(url, failing_once()):
         run_id = await store.fetchval("select duly.submit('fail', options => $1::text::jsonb)", options)
@@ -51,7 +51,7 @@ async def test_a_key_that_the_engine_adds_leaves_retries_to_the_handler(url, sto
     assert len(await attempts_of(store, run_id)) == 1
 
 
-async def test_a_run_that_is_only_marked_keeps_its_handlers_own_options_and_is_handed_its_marks(url, store):
+async def test_run_with_metadata_only_keeps_the_handler_options_and_gets_its_metadata(url, store):
     seen = []
 
     def fail(run: RunContext) -> None:
@@ -110,7 +110,7 @@ class TestLosses:
         [dead] = await store.fetch("select attempt, reason, suspect from duly.dead")
         assert tuple(dead) == (1, "worker lost; its handler allows 1 attempt", True)
 
-    async def test_one_that_allows_two_is_called_once_more(self, url, store):
+    async def test_handler_that_allows_two_attempts_is_called_again_after_a_loss(self, url, store):
         called: list[int] = []
         run_id = await store.fetchval("select duly.submit('work')")
         await lost_beside_a_worker(store, run_id)
@@ -120,7 +120,7 @@ class TestLosses:
 
         assert called == [2]
 
-    async def test_what_was_said_at_submit_wins_over_it(self, url, store):
+    async def test_submitted_attempts_override_those_of_the_handler_after_a_loss(self, url, store):
         called: list[int] = []
         options = '{"retry": {"max_attempts": 2}}'
         run_id = await store.fetchval("select duly.submit('work', options => $1::text::jsonb)", options)
@@ -152,7 +152,7 @@ class TestLosses:
 
         assert called == [1, 2]
 
-    async def test_what_was_handed_back_has_used_none(self, url, store):
+    async def test_returned_run_has_used_no_attempt(self, url, store):
         called: list[int] = []
         worker_id = await a_registered_worker(store)
         run_id = await store.fetchval("select duly.submit('work')")

@@ -85,7 +85,7 @@ async def beats(store, worker_id):
     return await store.fetchval("select heartbeat from duly.workers where worker_id = $1", worker_id)
 
 
-async def test_it_renews_the_lease_and_says_until_when_it_is_safe(url, store, worker_id):
+async def test_heartbeat_renews_the_lease_and_reports_until_when_it_is_safe(url, store, worker_id):
     began = time.monotonic()
     async with a_pulse(url, worker_id) as pulse:
         for heartbeat in (1, 2, 3):
@@ -105,7 +105,7 @@ async def test_safety_counts_from_when_the_heartbeat_was_sent_not_from_when_it_w
             assert said["safe_until"] <= time.monotonic() - 0.2 + LEASE.total_seconds() * 2 / 3
 
 
-async def test_it_says_when_the_lease_is_gone_and_ends(url, store, worker_id):
+async def test_heartbeat_reports_a_lost_lease_and_ends(url, store, worker_id):
     async with a_pulse(url, worker_id) as pulse:
         await message(pulse)
         await store.execute("delete from duly.workers")
@@ -127,7 +127,7 @@ async def test_it_heartbeats_on_when_its_connection_was_lost(url, store, worker_
         assert "safe_until" in await message(pulse)
 
 
-async def test_it_asks_a_database_that_is_away_again_at_no_fixed_pace(worker_id, tmp_path):
+async def test_heartbeat_retries_an_unreachable_database_at_irregular_intervals(worker_id, tmp_path):
     told = []
     async with a_pulse(f"postgresql:///duly?host={tmp_path}", worker_id) as pulse:
         for _ in range(7):
@@ -257,7 +257,7 @@ async def test_a_clock_set_forwards_starts_nothing_that_the_store_would_take_for
         assert worker_lease.now() <= worker_lease.due_until < store.clock.now()
 
 
-async def test_a_lease_that_is_gone_is_unsafe_at_once(url, store, worker_id):
+async def test_lost_lease_is_unsafe_immediately(url, store, worker_id):
     async with a_lifeline(url, store, worker_id) as (worker_lease, gone):
         assert worker_lease.is_safe
         await store.execute("delete from duly.workers")

@@ -36,7 +36,7 @@ def test_nothing_is_claimed_ahead_while_runs_wait_for_a_slot():
     assert room.left(free=0, waiting=1, leased_ahead=0) == 0
 
 
-def test_what_will_finish_within_a_quarter_of_a_second_is_claimed_beforehand():
+def test_intake_claims_ahead_for_slots_that_free_within_a_quarter_second():
     room = Room(10)
     room.observe(finished=400, seconds=1.0)
     assert room.left(free=0, waiting=50, leased_ahead=0) == 50
@@ -54,7 +54,7 @@ def test_the_budget_ahead_is_learnt():
     assert room.left(free=0, waiting=0, leased_ahead=0) == 2
 
 
-def test_the_rate_depends_on_what_happens():
+def test_intake_rate_adapts_to_the_finished_runs():
     room = Room(10)
     for _ in range(50):
         room.observe(finished=100, seconds=0.1)
@@ -162,7 +162,7 @@ async def test_an_idle_worker_asks_rarely(url, store, moved):
         assert moved["claims"] - before <= (time.monotonic() - began) / claiming.POLL_SECONDS + 2
 
 
-async def test_a_worker_whose_last_slot_is_free_and_whose_wheel_is_full_does_not_spin(url, store, moved):
+async def test_worker_with_its_last_slot_free_and_a_full_wheel_does_not_spin(url, store, moved):
     async def work() -> None:
         await asyncio.sleep(2)
 
@@ -230,7 +230,7 @@ async def test_a_full_outbox_closes_the_intake_until_it_is_written(url, store, m
         await until(lambda: worker.health.settled == 100)
 
 
-async def test_a_run_whose_handler_nobody_knows_stays_ready_and_is_named(url, store):
+async def test_run_with_an_unknown_handler_stays_ready_and_is_listed_as_unroutable(url, store):
     async def known() -> None: ...
 
     async with working(url, registry_of(known)):

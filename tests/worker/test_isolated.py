@@ -87,7 +87,7 @@ def held(run: Run) -> HeldRun:
     return HeldRun(run, Kind.CHILD, intake)
 
 
-async def test_what_waited_for_a_child_past_its_lease_is_not_started(story):
+async def test_isolated_run_that_waits_past_its_lease_is_not_started(story):
     """A worker that was frozen while its children loaded wakes here, before it looks at its lease."""
     make, worker_lease, came = story
     isolated, process_pool = make(lambda: setattr(worker_lease, "is_safe", False))
@@ -140,7 +140,7 @@ async def test_runs_for_which_no_child_can_be_started_are_handed_back_unused(url
     assert gaps[-1] > gaps[0] > 0.2, "and less and less often"
 
 
-async def test_a_run_whose_app_no_child_can_load_uses_up_its_attempts_and_is_dead(url, store):
+async def test_isolated_run_with_an_unloadable_app_uses_its_attempts_and_is_dead(url, store):
     async with working(url, app.app.registry, app_path="tests.worker.app:nothing", threads=1) as worker:
         run_id = await submitted(store, "add", payload={"a": 1, "b": 2}, timeout=60, retry=THREE)
         assert await ended(store, run_id) == "dead"
@@ -153,7 +153,7 @@ async def test_a_run_whose_app_no_child_can_load_uses_up_its_attempts_and_is_dea
     assert all("has no app named 'nothing'" in attempt["reason"] for attempt in found["attempts"])
 
 
-async def test_suspects_whose_announcement_fails_are_not_kept(url, store, monkeypatch):
+async def test_suspects_whose_announcement_fails_are_returned(url, store, monkeypatch):
     async def work() -> None: ...
 
     real = workers.announce

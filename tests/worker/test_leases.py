@@ -194,7 +194,7 @@ async def test_after_a_failover_that_led_to_a_standby_for_a_moment_work_goes_on(
             admin.execute(OTHERS)
 
 
-async def test_what_a_worker_had_not_started_when_it_stopped_itself_goes_back_unused(url, store):
+async def test_worker_that_stops_itself_returns_its_unstarted_runs_unused(url, store):
     async def work() -> None: ...
 
     async with working(url, registry_of(work), lease=LEASE_SHORT) as worker:
@@ -339,7 +339,7 @@ class Silent:
         await self._real(*args, **options)
 
 
-async def test_a_claim_whose_answer_was_lost_is_handed_back_unused(url, store, monkeypatch):
+async def test_claim_with_a_lost_reply_is_returned_unused(url, store, monkeypatch):
     lost: list[Run] = []
 
     async def unlucky_claim(*args):
@@ -379,7 +379,7 @@ async def test_a_worker_asks_a_database_that_is_away_again_at_no_fixed_pace(url,
     assert not is_regular(asked)
 
 
-async def test_what_hangs_on_us_is_found_behind_all_that_we_hold(url, store, monkeypatch):
+async def test_unknown_leases_are_found_behind_all_known_ones(url, store, monkeypatch):
     lost: list[Run] = []
     go_on = asyncio.Event()
 
@@ -505,7 +505,7 @@ async def test_suspects_run_one_at_a_time_and_everyone_gets_a_turn(url, store):
     assert max(at_once) == 1
 
 
-async def test_the_runs_of_a_worker_that_is_gone_are_done_by_another(url, store):
+async def test_runs_of_an_expired_worker_are_executed_by_another(url, store):
     gone = await a_registered_worker(store, lease=timedelta(seconds=0.5))
     runs_held = await leased_runs(store, gone, 5)
 

@@ -41,7 +41,7 @@ async def a_process(url) -> AsyncIterator[asyncio.subprocess.Process]:
     [("block_the_loop", None), ("nap_in_thread", None), ("nap_in_thread", 60), ("nap", None)],
     ids=["a loop that is blocked", "a thread", "a child", "a loop"],
 )
-async def test_a_run_of_several_leases_keeps_its_lease(url, store, tmp_path, handler, timeout):
+async def test_run_that_outlasts_several_lease_periods_keeps_its_lease(url, store, tmp_path, handler, timeout):
     payload = {"mark": str(tmp_path / "mark"), "seconds": 3.4 * LEASE_SECONDS}
     async with reaping(store), a_process(url):
         run_id = await submitted(store, handler, payload=payload, timeout=timeout)

@@ -61,7 +61,7 @@ async def test_lines_are_requested_for_again_and_no_outcome_is_lost_to_them(stor
     assert await state_of(store, run.run_id) == "succeeded"
 
 
-async def test_what_is_put_in_is_settled_and_said(store, worker_id):
+async def test_outbox_settles_its_outcomes_and_reports_them(store, worker_id):
     runs = await leased_runs(store, worker_id, 3)
     settled = [ended(store, run) for run in runs]
 
@@ -83,7 +83,7 @@ async def test_an_outcome_waits_for_a_database_that_is_away(store, faulty, worke
 
 
 @pytest.mark.parametrize("outcome", [Succeeded(), Failed("broken"), Failed("broken", retryable=False)], ids=repr)
-async def test_an_outcome_whose_answer_was_lost_is_recorded_once(store, faulty, worker_id, outcome):
+async def test_outcome_with_a_lost_reply_is_recorded_exactly_once(store, faulty, worker_id, outcome):
     runs = await leased_runs(store, worker_id, 3)
     faulty.lose_answers = 1
 
@@ -133,7 +133,7 @@ async def test_an_outcome_that_is_refused_is_offered_less_and_less_often_and_oth
     assert told == [0.1, 0.2, 0.4, 0.4, 0.4][: len(told)]
 
 
-async def test_one_that_is_taken_after_all_is_forgotten_with_how_often_it_was_refused(store, monkeypatch, caplog):
+async def test_outbox_forgets_the_refusals_of_an_outcome_that_is_finally_accepted(store, monkeypatch, caplog):
     refusals = 2
 
     async def refuse(_database, _worker_id, settled, _rng):
@@ -150,7 +150,7 @@ async def test_one_that_is_taken_after_all_is_forgotten_with_how_often_it_was_re
     assert outbox._refusals == {}
 
 
-async def test_one_bad_outcome_holds_up_no_other(store, worker_id):
+async def test_invalid_outcome_delays_no_other(store, worker_id):
     runs = await leased_runs(store, worker_id, 9)
     settled = [ended(store, run, Succeeded('{"fine":true}')) for run in runs]
     settled[4] = ended(store, runs[4], Succeeded("this is not JSON"))
@@ -206,7 +206,7 @@ async def test_an_outcome_that_the_store_refuses_comes_again_behind_all_others(s
     assert (outbox.settled, outbox.fenced) == (3, 0)
 
 
-async def test_what_was_being_written_when_a_flush_was_given_up_is_written_by_the_next(store, worker_id, monkeypatch):
+async def test_outbox_writes_the_outcomes_of_a_cancelled_flush_with_the_next_one(store, worker_id, monkeypatch):
     first, second = [ended(store, run) for run in await leased_runs(store, worker_id, 2)]
     asked = asyncio.Event()
 
@@ -230,7 +230,7 @@ async def test_what_was_being_written_when_a_flush_was_given_up_is_written_by_th
     assert [await state_of(store, item.run.run_id) for item in (first, second)] == ["succeeded"] * 2
 
 
-async def test_a_refusal_of_what_it_was_not_given_loses_nothing(store, worker_id, monkeypatch):
+async def test_outbox_loses_nothing_when_a_refusal_names_an_unknown_run(store, worker_id, monkeypatch):
     [run] = await leased_runs(store, worker_id, 1)
 
     async def settle(*args):
@@ -264,7 +264,7 @@ async def test_a_deferral_that_cannot_be_written_holds_up_nothing_and_its_run_ha
     assert await attempts_of(store, endless.run_id) == [(1, "failed")]
 
 
-async def test_it_is_full_while_what_it_holds_is_not_written(store, worker_id, monkeypatch):
+async def test_outbox_is_full_until_its_outcomes_are_written(store, worker_id, monkeypatch):
     monkeypatch.setattr(module, "FULL", 3)
     monkeypatch.setattr(module, "BATCH_MAX", 2)
     runs = await leased_runs(store, worker_id, 3)

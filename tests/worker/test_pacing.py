@@ -35,7 +35,7 @@ from duly.worker.pacing import (
         (9, 0, 1, None, REST_SECONDS),
     ],
 )
-def test_it_waits_for_the_next_and_longer_where_many_come(held, started, waiting, left_seconds, seconds):
+def test_pacing_waits_for_the_next_run_and_longer_under_load(held, started, waiting, left_seconds, seconds):
     assert pause(held=held, started=started, waiting=waiting, left_seconds=left_seconds) == seconds
 
 
@@ -65,7 +65,7 @@ class TestSetback:
         setback = Setback(0.2)
         assert [setback.seconds(now) for now in (100.0, 101.0)] == pytest.approx([0.2, 0.2])
 
-    def test_those_who_fail_together_wait_together_and_count_as_one(self):
+    def test_setback_counts_concurrent_failures_as_one_and_delays_them_together(self):
         setback = Setback()
         assert [setback.seconds(now) for now in (100.0, 100.1, 100.2)] == pytest.approx([0.25, 0.15, 0.05])
         assert setback.seconds(100.3) == 0.5

@@ -36,7 +36,7 @@ async def held(store, scope: Scope = EVERYTHING) -> None:
     await pause_scope(store, scope, reason="stop", paused_by="a test")
 
 
-async def test_what_was_claimed_ahead_goes_back_unused_and_starts_after_the_lift(url, store):
+async def test_pause_returns_a_run_claimed_ahead_unused_and_it_starts_on_resume(url, store):
     started = []
 
     async def work() -> None:
@@ -57,7 +57,7 @@ async def test_what_was_claimed_ahead_goes_back_unused_and_starts_after_the_lift
     assert await attempts_of(store, run_id) == [(1, "succeeded")]
 
 
-async def test_what_another_hold_covers_stays_in_the_wheel_and_starts_on_time(url, store):
+async def test_run_outside_the_paused_scope_stays_in_the_wheel_and_starts_on_time(url, store):
     async def work() -> None: ...
 
     async with working(url, registry_of(work), queues=("default", "mail")) as worker:
@@ -73,7 +73,7 @@ async def test_what_another_hold_covers_stays_in_the_wheel_and_starts_on_time(ur
     assert await store.fetchval("select count(distinct fence) from duly.attempts") == 2, "one was claimed anew"
 
 
-async def test_what_runs_ends_as_ever_and_nothing_depends_on_it(url, store):
+async def test_running_run_ends_normally_under_a_pause_and_no_other_starts(url, store):
     release = asyncio.Event()
 
     async def work() -> None:
@@ -142,7 +142,7 @@ async def test_a_thread_looks_before_it_calls(url, store):
 
 
 @pytest.mark.parametrize("is_suspect", [False, True])
-async def test_a_run_whose_child_is_being_started_is_held(url, store, tmp_path, monkeypatch, is_suspect):
+async def test_isolated_run_whose_child_is_still_starting_is_paused(url, store, tmp_path, monkeypatch, is_suspect):
     mark = tmp_path / "mark"
     run_id = await submitted(store, "sleep_until_stopped", payload={"mark": str(mark)}, timeout=60)
     if is_suspect:
@@ -208,7 +208,7 @@ async def test_on_old_news_nothing_is_started_before_a_look(url, store, monkeypa
         assert started == []
 
 
-async def test_a_database_that_does_not_answer_delays_what_is_due_for_a_moment_only(url, store, monkeypatch):
+async def test_silent_database_delays_due_runs_only_briefly(url, store, monkeypatch):
     real, is_silent = runs.look, threading.Event()
 
     async def look(*args):
@@ -248,7 +248,7 @@ async def test_after_the_lift_a_claim_is_not_handed_back_on_older_news(url, stor
     assert drawn == 3, "each run was claimed once"
 
 
-async def test_a_drained_worker_finishes_what_it_runs_hands_back_the_rest_and_takes_nothing_more(url, store):
+async def test_drained_worker_finishes_its_runs_returns_the_rest_and_claims_no_more(url, store):
     begun, may_end = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:

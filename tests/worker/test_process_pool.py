@@ -85,7 +85,7 @@ async def served(
     return await asyncio.wait_for(work, PATIENCE_SECONDS)
 
 
-async def test_what_may_not_start_any_more_when_a_child_is_there_does_not(process_pool, tmp_path):
+async def test_process_pool_does_not_start_a_run_that_may_no_longer_start(process_pool, tmp_path):
     mark = tmp_path / "mark"
     run = a_task("sleep_until_stopped", mark=str(mark))
 
@@ -254,7 +254,7 @@ async def test_a_child_that_was_stopped_is_not_used_again(process_pool, tmp_path
     await until(lambda: not children())
 
 
-async def test_checkpoints_are_answered_and_what_is_said_arrives_in_order(process_pool, heard, tmp_path):
+async def test_process_pool_confirms_checkpoints_and_delivers_messages_in_order(process_pool, heard, tmp_path):
     run = a_task("count_steps", mark=str(tmp_path / "mark"), crash_at=0)
     assert await served(process_pool, run, heard=heard, saved=[1, 2]) == (Succeeded("[1,2,3,4,5]"), True)
     assert [said.what for said in heard.said if said.what != "progress"] == ["checkpoint", "log"] * 3
@@ -361,7 +361,7 @@ async def test_children_that_die_before_they_take_a_run_over_are_a_failure_of_it
     assert "died before they took it over" in outcome.reason
 
 
-async def test_a_cancel_of_what_waits_for_an_app_that_cannot_be_loaded_counts():
+async def test_cancel_ends_a_run_that_waits_for_an_unloadable_app():
     process_pool, run = ProcessPool("tests.worker.app:nothing"), a_task("add", a=1, b=1)
     task = asyncio.create_task(served(process_pool, run))
     await until(children)

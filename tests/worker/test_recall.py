@@ -67,7 +67,7 @@ async def test_a_started_run_is_answered_for_at_once_and_requested_to_stop(url, 
         assert await ended(store, run_id) == "cancelled"
 
 
-async def test_nobody_decides_and_the_run_starts_when_it_is_due(url, store):
+async def test_recalled_run_starts_when_due_if_its_caller_decides_nothing(url, store):
     started = []
 
     async def work() -> None:
@@ -117,7 +117,7 @@ async def test_a_due_run_without_a_slot_reads_ready_until_it_starts_and_can_be_c
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-async def test_a_pause_at_the_moment_takes_back_what_has_no_slot(url, store, is_last):
+async def test_pause_at_the_due_moment_recalls_a_run_without_a_slot(url, store, is_last):
     started, go_on = [], asyncio.Event()
 
     async def work(number: int = 0) -> None:

@@ -47,7 +47,7 @@ def said(caplog):
     return events
 
 
-async def test_what_happens_is_said_and_what_stays_is_said_once(database, said):
+async def test_registrar_logs_each_change_and_does_not_repeat_a_lasting_state(database, said):
     theirs = await an_active_schedule(database, name=NAME)
     first = registrar_of(an_app(cron="0 2 * * *"), database)
     await first.look()
@@ -79,7 +79,7 @@ class Hours(ManualClock):
         await asyncio.sleep(0)
 
 
-async def test_it_looks_at_once_and_then_every_half_minute(database_url):
+async def test_registrar_looks_immediately_and_then_every_half_minute(database_url):
     clock = Hours()
     async with Database(database_url, clock=clock) as database:
         with pytest.raises(asyncio.CancelledError):
@@ -98,7 +98,7 @@ async def test_a_look_that_fails_is_repeated_soon(database_url, said):
     assert said()[0] == ("warning", "schedules_not_registered")
 
 
-async def test_a_worker_registers_what_its_program_declares_and_shows_it(url, store):
+async def test_worker_registers_and_shows_the_jobs_that_its_program_declares(url, store):
     declarations = an_app(cron="0 2 * * *").declarations("app:app")
 
     async with working(url, registry_of(nightly), declarations=declarations):

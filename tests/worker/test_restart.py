@@ -53,7 +53,7 @@ async def test_work_goes_on_after_a_restart_under_the_same_lease(server, url, st
     assert await history.verify(store) == []
 
 
-async def test_an_outage_longer_than_the_lease_costs_nobody_a_finished_run_or_an_attempt(server, url, store):
+async def test_outage_longer_than_the_lease_costs_no_finished_run_and_no_attempt(server, url, store):
     """Outcomes and unstarted runs of the life that ended are offered when the database is back, before anyone takes over."""
     finish = threading.Event()
 

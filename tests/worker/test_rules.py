@@ -57,7 +57,7 @@ async def test_a_rule_of_its_handler_holds_for_a_run_that_was_submitted_without_
     assert len(seen) > 1, "a snooze uses up no attempt, and its handler's rules still hold after it"
 
 
-async def test_what_has_expired_by_the_time_it_would_start_is_never_called(url, store):
+async def test_run_that_expires_before_its_start_is_never_called(url, store):
     called = []
 
     async def hold() -> None:
@@ -80,7 +80,7 @@ async def test_what_has_expired_by_the_time_it_would_start_is_never_called(url, 
     assert [attempt["outcome"] for attempt in found["attempts"]] == ["skipped"]
 
 
-async def test_a_child_hands_the_classes_on(url, store):
+async def test_child_process_reports_the_exception_classes(url, store):
     async with working(url, app.app.registry, app_path=app.PATH, threads=2):
         run_id = await submitted(store, "fail", payload={"words": "no"}, timeout=30, retry=bury("builtins.ValueError"))
         assert await ended(store, run_id) == "dead"
@@ -89,7 +89,7 @@ async def test_a_child_hands_the_classes_on(url, store):
 
 
 @pytest.mark.parametrize(("handler", "timeout"), [("add_on_loop", None), ("add", None), ("add", 30.0)], ids=str)
-async def test_an_expiry_that_nobody_can_write_costs_neither_its_run_nor_a_slot(url, store, handler, timeout):
+async def test_unrepresentable_expiry_costs_neither_its_run_nor_a_slot(url, store, handler, timeout):
     """Milliseconds where seconds were meant."""
     run_id = await submitted(store, handler, payload={"a": 1, "b": 2}, timeout=timeout)
     await store.execute("update duly.ready set options = options || '{\"expires_at\": 1799999999000}'")

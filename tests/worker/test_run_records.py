@@ -124,7 +124,7 @@ async def test_lines_wait_for_a_database_that_is_away(faulty, store, worker_id, 
     assert [line[3] for line in await lines_of(store, run)] == [f"line {number}" for number in range(4)]
 
 
-async def test_lines_whose_answer_was_lost_are_kept_once(faulty, store, worker_id, run):
+async def test_log_lines_with_a_lost_reply_are_stored_exactly_once(faulty, store, worker_id, run):
     services = WorkerServices(faulty, worker_id, lambda: True)
     services.log(run, "info", "line 0", {})
     faulty.lose_answers = 1
@@ -151,7 +151,7 @@ async def test_lines_outlive_a_flush_that_was_given_up(store, services, run):
     assert await store.fetchval("select array_agg(number order by number) from duly.logs") == [*range(1, 2_501)]
 
 
-async def test_the_lines_of_what_has_ended_are_written_and_wait_for_no_other(store, services, worker_id, run):
+async def test_log_lines_of_ended_runs_are_written_without_waiting_for_others(store, services, worker_id, run):
     [other] = await leased_runs(store, worker_id, 1)
     for number in range(1, 1_501):
         services.log(run, "info", f"line {number}", {})
@@ -176,7 +176,7 @@ async def test_lines_under_way_are_there_when_the_run_that_said_them_may_be_sett
     assert len(await lines_of(store, run)) == 1
 
 
-async def test_lines_whose_answer_was_lost_are_kept_once_whoever_writes_them(faulty, store, worker_id, run):
+async def test_log_lines_resent_by_another_flush_are_stored_exactly_once(faulty, store, worker_id, run):
     services = WorkerServices(faulty, worker_id, lambda: True)
     [other] = await leased_runs(store, worker_id, 1)
     for number in range(3):
@@ -201,7 +201,7 @@ async def test_a_line_that_comes_after_the_outcome_is_not_kept(store, services, 
 
 
 @pytest.mark.parametrize("bad", [{"fields": "{not JSON"}, {"message": "half of a character: \ud800"}], ids=str)
-async def test_one_line_that_is_refused_costs_no_other(store, services, run, bad):
+async def test_refused_log_line_costs_no_other(store, services, run, bad):
     for number in range(1, 21):
         services.log(run, "info", f"line {number}", {})
     services._lines[13] = msgspec.structs.replace(services._lines[13], **bad)
@@ -242,7 +242,7 @@ async def test_nothing_is_saved_for_a_lease_that_was_lost(store, services, worke
     assert await runs.read_progress(store, run.run_id) is None
 
 
-async def test_a_checkpoint_whose_answer_was_lost_is_saved_once(store, faulty, worker_id, run):
+async def test_checkpoint_with_a_lost_reply_is_saved_exactly_once(store, faulty, worker_id, run):
     services = WorkerServices(faulty, worker_id, lambda: True)
     faulty.fail_before, faulty.lose_answers = 1, 1
     assert await services.checkpoint(run, '{"step": 1}')
@@ -285,9 +285,7 @@ async def test_progress_that_is_refused_costs_no_other(store, services, worker_i
     assert not services.owes_any
 
 
-async def test_progress_in_a_tight_loop_is_one_write_of_what_was_said_last(
-    store, services, worker_id, run, monkeypatch
-):
+async def test_progress_in_a_tight_loop_writes_only_the_latest_value(store, services, worker_id, run, monkeypatch):
     [other] = await leased_runs(store, worker_id, 1)
     writes = []
     real = runs.save_progresses

@@ -342,7 +342,7 @@ async def test_two_workers_share_the_work_and_run_nothing_twice(url, store):
     assert sorted(calls) == sorted(f"{run_id} 1" for run_id in run_ids)
 
 
-async def test_a_worker_that_stops_lets_what_runs_end_and_hands_the_rest_back_unused(url, store):
+async def test_stopping_worker_finishes_running_runs_and_returns_the_rest_unused(url, store):
     started, finish = asyncio.Event(), asyncio.Event()
 
     async def slow() -> None:
@@ -368,7 +368,7 @@ async def _is_in(store, run_id, state):
     return await state_of(store, run_id) == state
 
 
-async def test_what_does_not_end_within_the_grace_is_interrupted_and_tried_again(url, store, tmp_path):
+async def test_run_that_outlasts_the_grace_period_is_interrupted_and_retried(url, store, tmp_path):
     async with working(url, app.app.registry, app_path=app.PATH, threads=2, grace_seconds=0.1) as worker:
         retry = Retry(5, base_seconds=0)
         marks = {name: tmp_path / name for name in ("sleep_until_stopped", "wait_until_stopped")}
@@ -388,7 +388,7 @@ async def test_what_does_not_end_within_the_grace_is_interrupted_and_tried_again
     assert {mark.read_text() for mark in marks.values()} == {"tidied"}
 
 
-async def test_what_a_handler_says_while_its_worker_stops_is_written_at_once(url, store):
+async def test_logs_and_progress_are_written_immediately_while_the_worker_stops(url, store):
     started, say, finish = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow(run: RunContext) -> None:
@@ -489,7 +489,7 @@ async def test_while_a_hand_back_is_not_answered_others_that_are_stuck_stay_in_l
         free.set()
 
 
-async def test_what_is_being_handed_back_is_not_forgotten_by_a_worker_that_stops(url, store, silent):
+async def test_stopping_worker_does_not_forget_a_run_that_it_is_returning(url, store, silent):
     free = threading.Event()
 
     def plain() -> None:
@@ -514,7 +514,7 @@ async def test_what_is_being_handed_back_is_not_forgotten_by_a_worker_that_stops
     assert await attempts_of(store, stuck) == []
 
 
-async def test_a_hand_back_that_fails_in_an_unknown_way_is_made_up_for(url, store, monkeypatch):
+async def test_unstarted_run_whose_return_fails_unexpectedly_is_recovered(url, store, monkeypatch):
     monkeypatch.setattr(claim, "UNKNOWN_LEASES_IN_DOUBT_SECONDS", 0.2)
     failed: list[int] = []
     free = threading.Event()
@@ -543,7 +543,7 @@ async def test_a_hand_back_that_fails_in_an_unknown_way_is_made_up_for(url, stor
 
 
 @pytest.mark.parametrize("handler", ["in_thread", "stubborn"])
-async def test_who_can_end_the_process_is_reported_of_a_handler_that_nobody_can_stop(url, store, handler):
+async def test_left_running_callback_fires_for_a_handler_that_cannot_be_stopped(url, store, handler):
     started, free, told = threading.Event(), threading.Event(), []
 
     def in_thread() -> None:
@@ -580,7 +580,7 @@ async def test_who_can_end_the_process_is_reported_of_a_handler_that_nobody_can_
         free.set()
 
 
-async def test_who_can_end_the_process_is_not_reported_when_all_have_ended(url, store):
+async def test_left_running_callback_does_not_fire_when_all_handlers_have_ended(url, store):
     def quick() -> None: ...
 
     told: list[int] = []

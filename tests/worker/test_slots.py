@@ -23,7 +23,7 @@ def a_line(*runs, loop: int = 1, kind: Kind = Kind.LOOP) -> Slots:
     return slots
 
 
-def test_what_is_unwanted_is_taken_out_of_every_line_and_the_rest_keeps_its_order():
+def test_slots_remove_unwanted_runs_from_every_queue_and_keep_the_order():
     runs = [due(number) for number in (3, 0, 2, 1)]
     slots = a_line(*runs[:3])
     slots.queue(Kind.THREAD, runs[3], NOON.timestamp())
@@ -88,7 +88,7 @@ def test_the_order_of_the_line_is_rank_then_arrival(asked):
 
 
 @given(st.lists(st.integers(0, 600)), st.integers(0, 20))
-def test_whoever_is_given_up_is_last_in_line_and_nobody_is_lost(seconds, keep):
+def test_slots_give_up_the_last_queued_runs_and_lose_none(seconds, keep):
     runs = [due(second) for second in seconds]
     slots = a_line(*runs, loop=len(runs))
     given_up = slots.give_up(Pool.LOOP, keep)
@@ -97,14 +97,14 @@ def test_whoever_is_given_up_is_last_in_line_and_nobody_is_lost(seconds, keep):
     assert len(kept) == min(keep, len(runs))
 
 
-def test_drain_leaves_nobody_behind():
+def test_slots_drain_returns_every_queued_run():
     runs = [due(0), due(1)]
     slots = a_line(*runs)
     assert slots.drain() == runs
     assert slots.waiting == 0
 
 
-def test_how_long_a_line_has_waited_is_reported_by_the_one_next_in_line():
+def test_slots_report_since_when_the_next_run_of_a_queue_waits():
     slots = a_line(due(5), due(3))
     slots.queue(Kind.THREAD, due(4), NOON.timestamp())
     assert slots.waits_since(Pool.LOOP) == (NOON + timedelta(seconds=3)).timestamp()
@@ -127,7 +127,7 @@ def test_a_slot_cannot_be_freed_twice():
         slots.release(Kind.LOOP)
 
 
-def test_what_came_later_passes_nobody_for_more_than_half_a_second_however_old_it_is():
+def test_later_arrival_passes_queued_runs_for_half_a_second_at_most():
     slots = a_line(loop=1)
     at = NOON.timestamp()
     fresh, old = due(0, priority=9), due(-86_400, priority=0)

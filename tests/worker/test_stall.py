@@ -55,7 +55,7 @@ async def held(store, tmp_path, handler="hold_the_interpreter"):
         os.close(descriptor)
 
 
-async def test_what_has_not_started_goes_back_unused_while_a_handler_holds_the_interpreter(url, store, tmp_path):
+async def test_unstarted_runs_are_returned_while_a_handler_blocks_the_interpreter(url, store, tmp_path):
     async with a_worker_process(url), held(store, tmp_path) as (holder, mark, release):
         await until(lambda: workers.live(store))
         ahead = [
@@ -107,7 +107,7 @@ async def test_a_worker_that_was_frozen_starts_nothing_that_another_has_taken(ur
     assert str(process.pid) not in {line for lines in by for line in lines} or delay == 1.5
 
 
-async def test_what_waits_for_a_blocked_loop_goes_back_unused_while_plain_functions_run_on(url, store, tmp_path):
+async def test_runs_waiting_for_a_blocked_loop_are_returned_while_threads_run_on(url, store, tmp_path):
     async with a_worker_process(url), held(store, tmp_path, "block_until_told") as (holder, mark, release):
         await until(mark.exists)
         waiting = [
@@ -253,7 +253,7 @@ class TestStall:
         assert (report.kept, report.holders, report.is_safe) == ([(self.RUN, 7)], [(self.RUN, 7)], False)
         assert report.seconds == pytest.approx(10.1)
 
-    def test_what_was_seen_for_a_moment_only_is_not_believed(self, stall, marks):
+    def test_stall_seen_for_a_moment_only_returns_no_runs(self, stall, marks):
         """We have stood still ourselves, with the whole machine: the engine has not had the time to turn."""
         assert stall.look(170.0).kept is None
         assert stall.look(170.6).kept is not None
@@ -277,7 +277,7 @@ class TestStall:
         stall.resume(122.0, START)
         assert (stall.kept, marks.is_stalled) == (None, False)
 
-    def test_what_may_have_been_handed_back_is_said_though_the_answer_was_lost(self, stall, marks):
+    def test_stall_keeps_its_report_of_returned_runs_when_the_reply_is_lost(self, stall, marks):
         stall.look(104.0)
         stall.look(111.0)
         marks.turn(112.0)
@@ -285,7 +285,7 @@ class TestStall:
         assert stall.look(112.0) is None
         assert stall.kept == [(self.RUN, 7)]
 
-    def test_a_heartbeat_that_takes_the_place_of_another_keeps_to_what_that_one_allowed(self, marks):
+    def test_replacement_heartbeat_keeps_to_the_limit_that_its_predecessor_allowed(self, marks):
         marks.renew(110.0)
         stall: Any = Stall(marks, 15.0, 0)
         stall.look(104.0)

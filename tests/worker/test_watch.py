@@ -88,7 +88,7 @@ async def test_of_two_looks_the_one_that_was_sent_later_counts(watch, clock, ans
     assert watch.pauses == HELD
 
 
-async def test_who_catches_up_makes_somebody_look_and_waits_for_it(watch, clock, answers):
+async def test_catch_up_wakes_the_watch_and_waits_for_its_look(watch, clock, answers):
     answers += [HELD]
 
     async def look_when_woken() -> None:

@@ -27,7 +27,7 @@ def test_nothing_leaves_the_wheel_early(dues, now):
 
 
 @given(st.lists(moments), moments)
-def test_what_is_due_leaves_within_one_tick(dues, now):
+def test_wheel_releases_due_items_within_one_tick(dues, now):
     wheel = a_wheel(dues)
     left = {number for number, _ in wheel.advance(seconds(now))}
     assert {number for number, due in enumerate(dues) if due <= now - 1_001} <= left
@@ -51,7 +51,7 @@ def test_the_oldest_tick_comes_first_and_within_a_tick_the_first_inserted(dues):
 
 
 @given(st.lists(moments, min_size=1), st.data())
-def test_what_is_taken_out_is_gone_and_the_rest_leaves_at_its_moment(dues, data):
+def test_wheel_drops_removed_items_and_releases_the_rest_at_their_moment(dues, data):
     unwanted = data.draw(st.sets(st.sampled_from(range(len(dues)))))
     wheel = a_wheel(dues)
 
@@ -73,7 +73,7 @@ def test_the_next_due_moment_is_when_something_can_leave(dues):
 
 
 @given(st.lists(moments, min_size=1), st.lists(moments))
-def test_what_is_inserted_behind_time_leaves_at_the_next_turn(dues, late):
+def test_wheel_releases_items_inserted_in_the_past_at_the_next_advance(dues, late):
     wheel = a_wheel(dues)
     wheel.advance(seconds(max(dues)) + 0.002)
     for due in late:

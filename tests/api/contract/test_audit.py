@@ -69,9 +69,7 @@ async def rows(database):
 
 
 @pytest.mark.parametrize("name", CHANGING)
-async def test_what_changes_something_writes_one_row_however_often_it_is_requested_under_its_key(
-    name, yard, database, api
-):
+async def test_change_writes_one_audit_row_across_idempotent_replays(name, yard, database, api):
     asked = await request_that_changes(yard, name)
     before = {row["audit_id"] for row in await rows(database)}
 
@@ -119,7 +117,7 @@ def test_a_read_is_not_audited():
         check_declared(msgspec.structs.replace(BY_NAME["read_job"], audits=(Action.JOB_PAUSED,)))
 
 
-def test_the_description_tells_what_is_audited():
+def test_openapi_description_lists_the_audited_actions():
     told = {name: described(BY_NAME[name]).get("x-audit") for name in BY_NAME}
 
     assert told == {name: [*map(str, BY_NAME[name].audits)] or None for name in BY_NAME}

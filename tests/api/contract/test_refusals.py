@@ -633,7 +633,7 @@ async def until_closed(asking: Any, front: Front, operation: Operation) -> httpx
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_an_operation_does_what_it_is_requested_and_answers_as_described(scene, name):
+async def test_operation_succeeds_with_the_described_response(scene, name):
     operation = BY_NAME[name]
     asked = await scene.yard.request(operation)
 

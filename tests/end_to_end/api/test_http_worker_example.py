@@ -34,7 +34,7 @@ def worker(asked, monkeypatch):
     return made
 
 
-def test_what_is_too_late_to_be_started_is_not_kept(worker, asked):
+def test_example_worker_drops_a_run_that_its_lease_no_longer_lets_it_start(worker, asked):
     worker.held["7", 1] = RUN
     worker.safe_until = time.monotonic() - 1
 

@@ -119,7 +119,7 @@ async def an_outage(house: House) -> None:
     await asyncio.sleep(2)
 
 
-async def test_a_killed_database_is_503_in_time_and_what_was_answered_is_durable(house: House, tmp_path: Path):
+async def test_api_responds_503_in_time_when_postgresql_is_killed_and_keeps_creates(house: House, tmp_path: Path):
     url, key = start_api(house), await a_key(house)
     async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=20) as client:
         schedule = {"trigger": {"type": "interval", "every": "PT1H"}}

@@ -74,7 +74,7 @@ def house(url, tmp_path):
         yield scheduler.process, address
 
 
-def test_what_has_stopped_makes_it_not_ready_and_what_goes_on_makes_it_ready_again(house, url):
+def test_readyz_fails_while_a_role_is_stopped_and_recovers_when_it_continues(house, url):
     scheduler, address = house
     with locked(url, "expired_workers", "access exclusive"):  # Without it nobody can be reaped.
         wait_until_told(address, "reaper_age_seconds")

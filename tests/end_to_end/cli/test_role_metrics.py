@@ -77,7 +77,7 @@ def test_a_worker_that_is_frozen_out_of_its_lease_is_not_ready(up):
         assert [check["says"] for check in json.loads(text)["checks"]]
 
 
-def test_a_scheduler_tells_what_it_stages_and_holds(up):
+def test_scheduler_metrics_show_staged_runs_and_held_shards(up):
     with serving("scheduler", cwd=up.folder) as (process, get):
         wait_for(lambda: get("/readyz")[0] == 200)
         status, text = get("/readyz?verbose")

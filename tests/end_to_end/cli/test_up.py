@@ -139,7 +139,7 @@ def test_without_an_app_and_the_demo_webhooks_are_sent_all_the_same(folder):
                 connection.sendall(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
-def test_a_key_that_opens_nothing_any_more_is_made_anew(folder):
+def test_duly_up_replaces_a_revoked_api_key(folder):
     with running("up", "--port", "0", "--no-demo", "--workers", "0", cwd=folder) as process:
         up = Up(process, folder)
         [row] = json.loads(up.duly("keys", "--json").stdout)
@@ -161,7 +161,7 @@ def workers_of(process):
     return found
 
 
-def test_what_dies_is_started_again(folder):
+def test_duly_up_restarts_a_killed_worker_and_a_killed_postgresql(folder):
     with running("up", "--port", "0", cwd=folder) as process:
         up = Up(process, folder)
         [worker] = workers_of(process)

@@ -54,7 +54,7 @@ def in_child() -> str:
 """
 
 
-def test_what_handlers_submit_goes_to_the_database_that_was_typed_for_their_worker(up, tmp_path):
+def test_handler_submissions_use_the_database_of_the_worker_command_line(up, tmp_path):
     for folder in (up.folder, tmp_path):
         (folder / "splitting.py").write_text(SPLITTING)
     typed = ("worker", "splitting:app", "--data", str(up.folder / ".duly"))
@@ -67,7 +67,7 @@ def test_what_handlers_submit_goes_to_the_database_that_was_typed_for_their_work
         assert process.interrupt() < 10
 
 
-def test_the_collector_does_not_look_through_what_a_worker_has_imported(up):
+def test_worker_freezes_imported_objects_for_the_garbage_collector(up):
     (up.folder / "spared.py").write_text(
         "import gc\nfrom duly import App\napp = App()\n\n\n@app.handler(queue='spared')\n"
         "async def spared() -> bool:\n    return gc.get_freeze_count() > 10_000\n"
@@ -140,7 +140,7 @@ def test_reload_starts_again_when_the_source_changes_and_survives_a_mistake(up):
         assert process.interrupt() < 10
 
 
-def test_what_is_wrong_with_an_app_is_said_in_one_sentence(up):
+def test_worker_reports_an_invalid_app_in_one_sentence(up):
     (up.folder / "empty.py").write_text("from duly import App\napp = App()\n")
     for path, words in [
         ("nowhere:app", "there is no module 'nowhere'"),
@@ -161,7 +161,7 @@ def test_a_worker_without_an_app_says_how_to_name_one(tmp_path):
     assert "duly worker app:app" in said.stderr
 
 
-def test_what_init_writes_runs_and_is_never_overwritten(tmp_path):
+def test_init_writes_a_project_that_runs_and_never_overwrites_it(tmp_path):
     said = duly("init", "new", cwd=tmp_path)
     assert said.returncode == 0
     assert "python -m pip install pytest " in said.stdout, "an installed Duly does not bring it along"

@@ -127,7 +127,7 @@ def test_no_more_are_sent_a_second_than_the_rate(house, receiver):
 
 
 @pytest.mark.timeout(120)
-def test_while_it_is_ill_runs_wait_and_when_it_is_well_they_do_not_fall_upon_it(house, receiver):
+def test_runs_wait_while_the_circuit_is_open_and_do_not_flood_it_on_recovery(house, receiver):
     limited(house, receiver, slots=10)
     steady, runs = 50.0, 400
     house.ask("update duly.destinations set steady_rate = %s where origin = %s returning 1", steady, receiver.origin)
@@ -157,7 +157,7 @@ def test_while_it_is_ill_runs_wait_and_when_it_is_well_they_do_not_fall_upon_it(
 
 
 @pytest.mark.timeout(120)
-def test_one_that_fails_always_takes_nothing_from_the_others(house, receiver):
+def test_failing_destination_takes_no_capacity_from_other_destinations(house, receiver):
     with Receiver() as ill:
         limited(house, ill)
         limited(house, receiver)
@@ -176,7 +176,7 @@ def test_one_that_fails_always_takes_nothing_from_the_others(house, receiver):
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
-def test_ten_thousand_runs_outlast_a_minute_in_which_their_receiver_is_gone(house, receiver):
+def test_ten_thousand_runs_survive_a_one_minute_outage_of_their_receiver(house, receiver):
     """What it takes is measured, and not told; it goes in the midst of it, and all that is due meanwhile waits."""
     limited(house, receiver)
     steady, runs, before = 200, 10_000, succeeded(house)
@@ -215,7 +215,7 @@ def test_ten_thousand_runs_outlast_a_minute_in_which_their_receiver_is_gone(hous
 
 @pytest.mark.proof
 @pytest.mark.timeout(300)
-def test_one_run_that_is_alone_does_not_die_of_finding_out_how_its_receiver_is(house, receiver):
+def test_single_run_spends_no_attempt_on_circuit_breaker_probes(house, receiver):
     """The breaker is open, and nobody else is there to try it: the run tries again and again, and none of it counts."""
     limited(house, receiver)
     receiver.status, before = 500, succeeded(house)

@@ -99,7 +99,7 @@ def used(outcome) -> dict[str, Any]:
     return told
 
 
-def test_what_is_here_and_what_is_missing_is_what_the_kernel_says():
+def test_cgroup_look_matches_the_controllers_of_the_kernel():
     ground = cgroup.look()
 
     if ground.folder is None:
@@ -191,7 +191,7 @@ async def test_two_attempts_are_in_two_groups_and_the_end_of_one_is_not_that_of_
 
 @needs_groups
 @with_and_without_sandbox
-async def test_what_it_used_is_kept_with_the_attempt(required):
+async def test_attempt_stores_the_resource_usage_of_its_command(required):
     runner = grouped(required=required)
 
     well = await ended(runner, python(BURN, "2", "0.2"))
@@ -239,7 +239,7 @@ async def test_memory_is_limited_for_all_of_them_together_where_there_is_a_contr
 
 
 @needs_groups
-async def test_a_group_that_cannot_be_made_fails_the_attempt_with_its_name():
+async def test_control_group_that_cannot_be_created_fails_the_attempt_and_is_named():
     runner, number = grouped(), next(NUMBERS)
     taken = Groups(GROUND).make(number, LIMITS)
     try:
@@ -254,7 +254,7 @@ async def test_a_group_that_cannot_be_made_fails_the_attempt_with_its_name():
 
 
 @needs_groups
-async def test_what_a_worker_that_was_killed_has_left_is_ended_by_the_next_one():
+async def test_next_worker_ends_the_processes_that_a_killed_worker_left():
     """Without a sandbox, and with its launcher killed too, nobody else would."""
     mark = a_mark()
     script = f"""

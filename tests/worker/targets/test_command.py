@@ -47,7 +47,7 @@ pytestmark = needs_bubblewrap
     ],
 )
 @with_and_without_sandbox
-async def test_an_exit_status_means_what_the_table_says(required, script, more, outcome, retryable):
+async def test_command_exit_status_decides_the_outcome(required, script, more, outcome, retryable):
     ended, _ = await attempt(commands(required=required), sh(script, **more))
 
     assert type(ended) is outcome
@@ -113,14 +113,14 @@ async def test_a_result_is_a_last_line_of_json_or_else_the_text(script, result):
     assert ended == Succeeded(result)
 
 
-async def test_a_payload_larger_than_a_pipe_holds_is_no_trouble_to_who_does_not_read_it():
+async def test_command_succeeds_without_reading_a_payload_larger_than_a_pipe():
     ended, _ = await attempt(commands(), sh("exit 0"), payload='"' + "x" * 250_000 + '"')
 
     assert ended == Succeeded(None)
 
 
 @with_and_without_sandbox
-async def test_its_environment_is_what_the_job_names_and_who_it_is(required, monkeypatch):
+async def test_command_environment_contains_only_job_variables_and_run_identity(required, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_SERVER", "hunter2")
     one = Attempt(
         commands(required=required, variables=("GREETING", "EMPTY", "UNUSED")),
@@ -146,7 +146,7 @@ async def test_its_environment_is_what_the_job_names_and_who_it_is(required, mon
     }
 
 
-def test_only_what_is_allowed_is_offered():
+def test_target_handlers_list_only_allowed_programs_and_images():
     assert [handler.name for handler in commands().handlers()] == [COMMAND + SHELL, COMMAND + PYTHON]
     assert commands(allowed=()).handlers() == []
 
@@ -191,7 +191,7 @@ async def test_a_cancel_asks_it_to_end_and_lets_it_say_good_bye(required):
 
 
 @with_and_without_sandbox
-async def test_who_ignores_the_request_is_killed_after_the_grace(required):
+async def test_command_that_ignores_the_stop_request_is_killed_after_the_grace(required):
     mark = a_mark()
     one = Attempt(commands(required=required), sh("trap '' TERM; echo started; sleep $1; sleep $1", mark))
     await until(lambda: one.lines.of("stdout"))

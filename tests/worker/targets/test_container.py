@@ -40,7 +40,9 @@ def sh(script: str, *arguments: str, **more) -> Container:
         ("exit 125", {"ok": (125,)}, Succeeded, None),
     ],
 )
-async def test_an_exit_status_means_what_it_means_for_a_command(engine, containers, script, more, outcome, retryable):
+async def test_container_exit_status_means_the_same_as_for_a_command(
+    engine, containers, script, more, outcome, retryable
+):
     ended, _ = await attempt(containers, sh(script, **more))
 
     assert type(ended) is outcome
@@ -110,7 +112,7 @@ async def test_a_cancel_asks_it_to_end_and_removes_it(engine, containers):
     assert names(engine) == []
 
 
-async def test_who_ignores_the_request_is_killed_after_the_grace_and_removed(engine, containers):
+async def test_container_that_ignores_the_stop_request_is_killed_and_removed(engine, containers):
     one = Attempt(containers, sh("trap '' TERM; echo started; while :; do sleep 0.05; done"))
     await until(lambda: one.lines.of("stdout"))
 
@@ -162,7 +164,7 @@ async def test_it_can_be_recognised_while_it_runs(engine, containers):
         (Container(IMAGE, environment={"A": "two\nlines"}), "more than one line"),
     ],
 )
-async def test_what_is_not_allowed_is_refused_for_good(containers, target, words):
+async def test_container_target_that_is_not_allowed_fails_permanently(containers, target, words):
     ended, _ = await attempt(containers, target)
 
     assert isinstance(ended, Failed)
@@ -182,5 +184,5 @@ async def test_an_engine_that_cannot_run_it_is_worth_another_attempt(engine):
     assert "could not run localhost/none:1" in ended.reason
 
 
-def test_only_what_is_allowed_is_offered(containers):
+def test_target_handlers_list_only_allowed_programs_and_images(containers):
     assert [handler.name for handler in containers.handlers()] == [CONTAINER + IMAGE]

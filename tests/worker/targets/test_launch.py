@@ -8,7 +8,7 @@ from duly.worker.targets import launch
 from duly.worker.targets.launch import Launcher
 
 
-def test_a_request_to_end_reaches_the_session_of_a_sandbox_that_has_just_said_who_it_is(monkeypatch):
+def test_stop_request_reaches_the_session_of_a_sandbox_that_just_named_its_pid(monkeypatch):
     """Both had come before the launcher, on a busy machine, had its turn: the sandbox ended, and left the program no time."""
     ours, worker = socket.socketpair()
     launcher = Launcher(ours.fileno(), {}, True, [], "", 0)

@@ -31,7 +31,7 @@ def alive(started: int | None):
         (Owner("other", "earlier", "4026531836", 101, 5_000), False),
     ],
 )
-def test_an_owner_is_gone_only_when_that_is_certain(owner, is_gone):
+def test_container_owner_counts_as_lost_only_when_that_is_certain(owner, is_gone):
     assert owner.is_gone(HERE, alive(5_000)) is is_gone
 
 
@@ -44,11 +44,11 @@ def test_an_owner_can_be_written_and_read():
 
 
 @pytest.mark.parametrize("label", ["", "a/b", "a/b/c/d/e", "a/b/c/1/2/3", "machine"])
-def test_a_label_that_is_not_ours_names_nobody(label):
+def test_foreign_label_names_no_container_owner(label):
     assert Owner.read(label) is None
 
 
-def test_nobody_was_started_under_a_number_that_nobody_has():
+def test_unused_process_id_has_no_start_time():
     assert started_of(2**22 + 1) is None
 
 

@@ -27,7 +27,7 @@ def test_lines_are_put_together_from_pieces_and_the_last_needs_no_end(lines, out
     assert lines.of("stdout") == ["one", "two", "", "three"]
 
 
-def test_each_stream_keeps_its_own_lines(lines, output):
+def test_output_keeps_the_log_lines_of_each_stream_separate(lines, output):
     output.hear("stdout", b"half of")
     output.hear("stderr", b"a complaint\n")
     output.hear("stdout", b" a line\n")
@@ -48,7 +48,7 @@ def test_a_line_without_end_comes_in_pieces(lines, output):
 
 
 @pytest.mark.parametrize("line", [b"\n", b"x\n", b"x" * 100 + b"\n", b"x" * 100_000 + b"\n"])
-def test_what_is_kept_has_a_cap_and_what_is_dropped_is_said_once(lines, output, line):
+def test_output_beyond_the_cap_is_dropped_with_a_single_warning(lines, output, line):
     everything = line * (2 * KEPT_BYTES_MAX // len(line) + 1)
     for start in range(0, len(everything), 65_536):
         output.hear("stdout", everything[start : start + 65_536])
@@ -63,7 +63,7 @@ def test_what_is_kept_has_a_cap_and_what_is_dropped_is_said_once(lines, output, 
     assert f"of {output.bytes_heard} bytes" in words
 
 
-def test_a_result_that_is_too_long_keeps_its_end(output):
+def test_oversized_result_keeps_its_end(output):
     output.hear("stdout", b"beginning " + b"x" * 2 * RESULT_BYTES_MAX + b" end")
 
     assert output.result is not None
@@ -88,7 +88,7 @@ def test_the_end_of_a_line_that_reads_as_json_is_not_that_line(output):
     assert (output.result or "").startswith('"')
 
 
-def test_what_was_said_on_the_other_stream_takes_no_room(output):
+def test_stderr_output_takes_no_room_from_the_result(output):
     output.hear("stderr", b"x" * 3 * RESULT_BYTES_MAX)
     output.hear("stdout", b"as it is")
 

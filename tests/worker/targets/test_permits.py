@@ -96,7 +96,7 @@ async def test_the_first_request_waits_for_one_report_and_the_next_for_none(data
     assert await sender.permits.enter(1, ORIGIN)
 
 
-async def test_who_is_not_sent_soon_is_reported_so(database):
+async def test_permit_is_refused_when_no_slot_becomes_free_soon(database):
     await budget(database, 1)
     [sender] = await senders(database, 1)
     assert await sender.send() == 1
@@ -104,7 +104,7 @@ async def test_who_is_not_sent_soon_is_reported_so(database):
     assert not await sender.permits.enter(1, ORIGIN)  # Its patience is short, and of real time.
 
 
-async def test_a_place_that_is_given_back_goes_to_who_waits(database):
+async def test_released_permit_slot_goes_to_a_waiting_request(database):
     await budget(database, 1)
     [sender] = await senders(database, 1)
     await sender.send()
@@ -168,7 +168,7 @@ async def test_the_slots_of_a_worker_that_sends_no_more_are_free_after_a_while(d
     assert await second.send(4) == 4
 
 
-async def test_who_waits_elsewhere_gets_them_sooner(database):
+async def test_free_permit_slots_move_to_a_worker_with_a_waiting_request(database):
     await budget(database, 4)
     first, second = await senders(database, 2)
     await first.send(4)
@@ -183,7 +183,7 @@ async def test_who_waits_elsewhere_gets_them_sooner(database):
     assert await waiting
 
 
-async def test_nothing_is_reported_of_what_nobody_uses(database, clock):
+async def test_unused_destination_shares_are_not_reported(database, clock):
     [sender] = await senders(database, 1)
     await sender.send()
     sender.end(1)
@@ -195,7 +195,7 @@ async def test_nothing_is_reported_of_what_nobody_uses(database, clock):
     assert await database.fetchval("select count(*) from duly.destination_shares") == 0
 
 
-async def test_what_a_lost_report_said_is_said_again(database):
+async def test_permit_report_repeats_the_content_of_a_lost_one(database):
     """Otherwise the store would wait for ever for one who waits no more, and let nobody try a destination that is half open."""
     await budget(database, 1)
     first, second = await senders(database, 2)
@@ -226,7 +226,7 @@ async def test_failures_in_a_row_stop_it_before_anybody_has_said_so(database):
         assert not await sender.permits.enter(1, ORIGIN)
 
 
-async def test_what_one_sees_the_others_hear(database):
+async def test_failures_seen_by_one_worker_open_the_circuit_for_the_others(database):
     first, second = await senders(database, 2)
     await first.send(5)
     await second.send(1)
@@ -239,7 +239,7 @@ async def test_what_one_sees_the_others_hear(database):
         assert not await second.permits.enter(1, ORIGIN)
 
 
-async def test_it_is_tried_by_one_at_a_time_and_well_again_after_two(database, clock):
+async def test_half_open_circuit_admits_one_probe_at_a_time_and_closes_after_two(database, clock):
     first, second = await senders(database, 2)
     await first.send(5)
     first.end(5, Verdict.FAILING)
@@ -271,7 +271,7 @@ async def test_a_failure_when_it_is_tried_shuts_it_again(database, clock):
         assert not await sender.permits.enter(1, ORIGIN)
 
 
-async def test_a_failure_when_it_is_tried_lets_nobody_else_try(database, clock):
+async def test_failed_probe_of_a_half_open_circuit_admits_no_other(database, clock):
     [sender] = await senders(database, 1)
     await sender.send(5)
     sender.end(5, Verdict.FAILING)
@@ -292,7 +292,7 @@ async def test_a_failure_when_it_is_tried_lets_nobody_else_try(database, clock):
     assert await asking[1] is False
 
 
-async def test_one_that_was_closed_by_hand_is_called_again_soon(database, clock):
+async def test_manually_closed_circuit_admits_a_request_soon(database, clock):
     [sender] = await senders(database, 1)
     await sender.send(1)
     sender.end(1, Verdict.FAILING, retry_after=3600)
@@ -317,7 +317,7 @@ async def test_retry_after_is_kept_to_by_all(database, clock):
     assert await second.send(1) == 0
 
 
-async def test_what_was_aborted_by_us_says_nothing(database):
+async def test_requests_aborted_by_the_worker_do_not_open_the_circuit(database):
     [sender] = await senders(database, 1)
     await sender.send(9)
     sender.end(9, Verdict.IGNORED)
@@ -344,7 +344,7 @@ async def test_with_a_rate_all_workers_together_keep_to_it(database, clock):
     assert sum(sent) >= 20 * 3 * 0.8
 
 
-async def test_who_is_cancelled_while_being_let_in_gives_the_place_back(database):
+async def test_request_cancelled_during_admission_releases_its_permit_slot(database):
     await budget(database, 1)
     [sender] = await senders(database, 1)
     await sender.send()
@@ -449,7 +449,7 @@ class TestRetryBudget:
 
         assert [share.spend_retry(8.0) for _ in range(3)] == [True, True, False]
 
-    async def test_who_is_reported_to_end_while_it_waits_has_paid_nothing(self, database):
+    async def test_retry_cancelled_while_waiting_spends_no_retry_budget(self, database):
         await budget(database, 1)
         [sender] = await senders(database, 1)
         assert await sender.send() == 1
@@ -462,7 +462,7 @@ class TestRetryBudget:
 
         assert await self.entered(sender, 50, is_retry=True) == 10
 
-    async def test_what_was_sent_and_kept_back_is_reported(self, database):
+    async def test_retry_budget_reports_sent_and_rejected_retries(self, database):
         [sender] = await senders(database, 1)
         await sender.send()
         sender.end(1)
@@ -473,7 +473,7 @@ class TestRetryBudget:
 
         assert (found.retry_share, found.retries_total, found.rejected_total) == (0.2, 10, 5)
 
-    async def test_a_budget_of_all_keeps_nothing_back(self, database):
+    async def test_retry_budget_of_all_requests_rejects_no_retry(self, database):
         await budget(database, 100)
         destination_id = await destinations.make(database, RNG.uuid(), 1, ORIGIN)
         await moves.limit(database, 1, destination_id, retry_share=1)

@@ -71,7 +71,7 @@ async def test_a_pipe_that_somebody_holds_open_is_let_go_at_its_end(monkeypatch)
             os.kill(pid, 9)
 
 
-async def test_a_question_is_given_up_with_whoever_requested():
+async def test_query_process_ends_when_its_caller_is_cancelled():
     mark = a_mark()
     asking = asyncio.create_task(ask((SLEEP, mark), {}, 60.0))
     await until(lambda: marked(mark))

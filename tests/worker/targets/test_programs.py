@@ -100,7 +100,7 @@ class TestCommands:
         async with working(url, Registry(), targets=serving()):
             assert await ended(store, run_id) == "succeeded"
 
-    async def test_a_program_that_nobody_allows_is_never_claimed_and_explain_says_what_is_missing(self, url, store):
+    async def test_command_that_no_worker_allows_is_not_claimed_and_explain_names_the_fix(self, url, store):
         async with working(url, Registry(), targets=serving(allowed=(PYTHON,))) as worker:
             run_id = await submitted_target(store, sh("exit 0"))
             allowed = await submitted_target(store, Command((PYTHON, "-c", "")))
@@ -148,7 +148,7 @@ def kill_with_launchers(process: Process, mark: str) -> None:
 class TestWorkerProcess:
     """In a process of its own, which is killed."""
 
-    async def test_it_says_what_it_may_run_and_runs_it(self, url, store, tmp_path):
+    async def test_worker_process_names_its_allowed_commands_and_runs_them(self, url, store, tmp_path):
         with a_worker(url, tmp_path, DULY_COMMANDS=SHELL) as process:
             run_id = await submitted_target(store, sh("echo 42"))
             assert await ended(store, run_id) == "succeeded"
@@ -187,7 +187,7 @@ class TestWorkerProcess:
                 process.process.kill()
                 await until(lambda: marked(mark) == [])
 
-    async def test_when_its_lease_is_lost_what_it_runs_is_ended(self, url, store, tmp_path):
+    async def test_worker_process_ends_its_commands_when_its_lease_is_lost(self, url, store, tmp_path):
         mark = a_mark()
         with a_worker(url, tmp_path, DULY_COMMANDS=SHELL) as process:
             await submitted_target(store, sh("trap '' TERM; sleep $1; sleep $1", mark))
@@ -203,7 +203,7 @@ class TestWorkerProcess:
             await until(lambda: marked(mark) == [])
             os.kill(pulse, signal.SIGKILL)
 
-    async def test_what_is_allowed_and_cannot_work_keeps_it_from_starting(self, url, tmp_path):
+    async def test_worker_process_does_not_start_with_an_allowed_program_that_cannot_run(self, url, tmp_path):
         process = Process("worker", cwd=tmp_path, DULY_DATABASE_URL=url, DULY_COMMANDS="/usr/bin/no-such-program")
 
         assert process.process.wait(20) == 1

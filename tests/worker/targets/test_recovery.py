@@ -195,7 +195,7 @@ async def recovering(database: Database, clock: ManualClock, workers: int, late:
 
 @pytest.mark.parametrize("late", [0.01, 0.15, 0.25])
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_what_is_allowed_is_used_though_everybody_looks_late(database, clock, workers, late):
+async def test_recovering_destination_uses_its_allowed_rate_with_slow_worker_reports(database, clock, workers, late):
     world = await recovering(database, clock, workers, late)
     await world.go_on(1)
     before = len(world.sent)

@@ -20,7 +20,7 @@ def test_each_comes_at_its_moment_and_is_used_once():
     assert [used(reservations, now) for now in (9.99, 10.0, 10.1, 10.5, 11.0, 11.5)] == [0, 1, 0, 1, 1, 0]
 
 
-def test_what_was_granted_later_comes_behind():
+def test_reservations_granted_later_are_used_later():
     reservations = Reservations()
     reservations.add(10.0, 0.1, 2)
     reservations.add(10.2, 0.05, 2)
@@ -30,7 +30,7 @@ def test_what_was_granted_later_comes_behind():
 
 
 @pytest.mark.parametrize(("late", "left"), [(0.0, 1), (GOOD_SECONDS, 25), (GOOD_SECONDS + 0.1, 25), (0.99, 25)])
-def test_who_comes_late_may_make_up_for_a_quarter_of_a_second_and_no_more(late, left):
+def test_delayed_caller_catches_up_a_quarter_second_of_reservations_at_most(late, left):
     reservations = Reservations()
     reservations.add(0.0, 0.01, 1_000)
 
@@ -45,7 +45,7 @@ def test_where_they_are_rare_one_is_good_until_the_next_and_for_a_second_at_most
         assert reservations.held(good + 0.01) == 0
 
 
-def test_it_says_how_long_it_is_until_the_next():
+def test_reservations_report_the_seconds_to_the_next_one():
     reservations = Reservations()
     assert reservations.seconds_to_next(5.0) is None
     reservations.add(5.5, 1.0, 1)

@@ -74,6 +74,6 @@ def test_each_call_is_decided_on_as_it_says(machine, column, own, other):
     assert decided(machine, other, 0) == kill
 
 
-def test_a_machine_without_a_filter_is_refused_with_what_to_do():
+def test_machine_without_a_seccomp_filter_is_refused_with_instructions():
     with pytest.raises(Refused, match=r"no seccomp filter for s390x.*use containers, or set command_sandbox = none"):
         seccomp.filter_of("s390x")

@@ -34,14 +34,14 @@ async def test_the_first_use_makes_one(secrets, database):
     assert await database.fetchval("select count(*) from duly.destination_secrets") == 1
 
 
-async def test_many_who_want_it_at_once_get_the_same(secrets, database):
+async def test_concurrent_requests_for_a_signing_secret_get_the_same_one(secrets, database):
     found = await asyncio.gather(*(secrets.of(1, ORIGIN) for _ in range(20)))
 
     assert len({tuple(keys) for keys in found}) == 1
     assert await database.fetchval("select count(*) from duly.destination_secrets") == 1
 
 
-async def test_who_is_cancelled_takes_it_away_from_nobody(secrets):
+async def test_cancelled_request_for_a_signing_secret_does_not_fail_the_others(secrets):
     first = asyncio.create_task(secrets.of(1, ORIGIN))
     second = asyncio.create_task(secrets.of(1, ORIGIN))
     await asyncio.sleep(0)
@@ -88,7 +88,7 @@ async def test_a_key_that_is_not_there_is_named_to_the_operator_and_requested_fo
     assert len(await secrets.of(1, ORIGIN)) == 1
 
 
-async def test_what_was_read_before_signs_while_the_newest_does_not_open(secrets, database, clock):
+async def test_known_secret_signs_while_the_newest_cannot_be_decrypted(secrets, database, clock):
     [old] = await secrets.of(1, ORIGIN)
     both = read_keyring(f"{new_key_line(RNG.secret).reveal()}\n{LINE}", "both")
     await rotate(database, both, 1, await make(database, both, 1, ORIGIN, RNG), RNG)
@@ -101,7 +101,7 @@ async def test_what_was_read_before_signs_while_the_newest_does_not_open(secrets
         await secrets.of(1, ORIGIN)
 
 
-async def test_what_was_read_before_signs_while_the_database_does_not_answer(secrets, database, clock, monkeypatch):
+async def test_known_secret_signs_while_the_database_does_not_respond(secrets, database, clock, monkeypatch):
     known = await secrets.of(1, ORIGIN)
     await clock.advance(KEPT_SECONDS)
     monkeypatch.setattr(module, "PATIENCE_SECONDS", PATIENCE_SECONDS)

@@ -19,7 +19,7 @@ def sending(attempt, **more) -> Targets:
     return Targets([TargetHandler(WEBHOOK, Kind.WEBHOOK, attempt, **more)])
 
 
-async def test_a_target_is_given_its_run_and_says_what_it_came_to(url, store):
+async def test_target_receives_its_run_and_returns_the_outcome(url, store):
     seen = []
 
     async def attempt(context, run):
@@ -35,7 +35,7 @@ async def test_a_target_is_given_its_run_and_says_what_it_came_to(url, store):
 
 
 @pytest.mark.parametrize(("keeps_time", "state"), [(False, "dead"), (True, "succeeded")])
-async def test_a_target_is_stopped_by_the_timeout_of_its_run_unless_it_keeps_time_itself(url, store, keeps_time, state):
+async def test_target_is_stopped_by_its_run_timeout_unless_it_keeps_time_itself(url, store, keeps_time, state):
     async def attempt(context, run):
         await asyncio.sleep(0.2)
         return Succeeded()

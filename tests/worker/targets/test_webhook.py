@@ -191,7 +191,7 @@ async def test_while_a_secret_is_rotated_both_sign():
         verify(b'{"customer": 7}', headers, secret, now=NOW)
 
 
-async def test_a_request_that_cannot_be_signed_is_put_off_and_blames_nobody():
+async def test_webhook_that_cannot_be_signed_waits_and_blames_no_destination():
     class Locked:
         def are_at_hand(self, tenant, origin):
             return True
@@ -222,7 +222,7 @@ async def test_a_job_adds_headers_and_overrides_none_of_ours():
         assert attempt.door.entered == []
 
 
-async def test_who_requested_for_it_is_passed_on():
+async def test_webhook_forwards_the_request_id_and_the_traceparent():
     async with answering(OK) as (port, asked):
         await Attempt().of(
             Webhook(f"http://127.0.0.1:{port}/"), port=port, marked={"request_id": "r-1", "traceparent": "00-aa-bb-01"}
@@ -267,7 +267,7 @@ async def test_the_payload_is_the_body(method, payload, body):
         (b'"' + b"x" * 65_600 + b'"', (), {"status": 200, "body": '"' + "x" * 999 + "…"}),
     ],
 )
-async def test_what_was_answered_is_the_result(body, headers, result):
+async def test_webhook_response_becomes_the_result(body, headers, result):
     outcome, attempt, _ = await taken(200, body, *headers)
     assert isinstance(outcome, Succeeded)
     assert outcome.result is not None
@@ -284,7 +284,7 @@ async def test_2xx_is_done(status):
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599])
-async def test_what_may_pass_is_tried_again(status):
+async def test_webhook_is_retried_after_a_transient_status(status):
     outcome, attempt, _ = await taken(status, b"out of order")
     assert isinstance(outcome, Failed)
     assert outcome.detail is not None
@@ -391,7 +391,7 @@ async def test_the_wait_for_a_slot_is_no_part_of_the_timeout():
     assert attempt.verdict is Verdict.HEALTHY
 
 
-async def test_who_is_reported_to_end_while_it_waits_for_a_place_ends():
+async def test_webhook_that_waits_for_a_permit_ends_when_it_is_cancelled():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await Attempt(Crowd()).of(HOOK, timeout_seconds=30)
@@ -407,7 +407,7 @@ async def test_a_receiver_that_is_not_there_is_tried_again():
 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.1/", "http://127.0.0.1:80/", "http://hooks.example:7401/"])
-async def test_what_this_workers_settings_forbid_is_not_sent_and_left_to_another_attempt(url):
+async def test_webhook_that_worker_settings_forbid_is_not_sent_and_may_be_retried(url):
     """Whoever took the job found that it may be called: so another worker may be allowed to."""
     attempt = Attempt()
     outcome = await attempt.of(Webhook(url))
@@ -419,7 +419,7 @@ async def test_what_this_workers_settings_forbid_is_not_sent_and_left_to_another
 
 
 @pytest.mark.parametrize("url", ["ftp://hooks.example/", "http://me:secret@hooks.example/", "http://"])
-async def test_what_no_settings_would_allow_is_final(url):
+async def test_webhook_that_no_settings_would_allow_fails_permanently(url):
     attempt = Attempt()
     outcome = await attempt.of(Webhook(url))
     assert isinstance(outcome, Failed)
@@ -453,7 +453,7 @@ async def test_a_name_that_leads_nowhere_makes_no_destination_unless_it_was_one(
     "target",
     [Webhook("ftp://example.com/"), Webhook("http://example.com/", method="TRACE"), None],
 )
-async def test_what_is_no_webhook_is_final(target):
+async def test_invalid_webhook_target_fails_permanently(target):
     attempt = Attempt()
     outcome = await attempt.of(target)
     assert isinstance(outcome, Failed)
@@ -461,7 +461,7 @@ async def test_what_is_no_webhook_is_final(target):
     assert attempt.door.entered == []
 
 
-async def test_where_nobody_may_enter_the_run_is_waiting_and_nothing_is_sent():
+async def test_webhook_without_a_permit_waits_for_its_destination_and_sends_nothing():
     attempt = Attempt(Door(is_open=False))
     async with answering(OK) as (port, asked):
         outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/"), port=port)
@@ -537,7 +537,7 @@ async def test_a_worker_sends_until_it_is_taken(url, store):
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_a_worker_whose_host_clock_is_wrong_signs_with_the_time_of_the_database(url, store, monkeypatch, hours):
+async def test_worker_with_a_wrong_host_clock_signs_with_the_time_of_the_database(url, store, monkeypatch, hours):
     class HostClock(datetime):
         @classmethod
         def now(cls, tz=None):
@@ -661,7 +661,7 @@ async def test_a_probe_that_fails_is_reported_from_an_attempt_that_does():
     assert outcome.status == 404
 
 
-async def test_what_cannot_be_reached_is_a_connection_error():
+async def test_unreachable_receiver_fails_as_a_connection_error():
     outcome = await Attempt().of(Webhook("http://127.0.0.1:1/hook"), port=1)
 
     assert isinstance(outcome, Failed)
