@@ -233,7 +233,7 @@ class TestTheJob:
         assert await verify(database) == []
 
     async def test_new_time_zone_data_leaves_it_where_it_is(self, api, database):
-        await zones.follow(database, Log("test"))
+        await zones.adopt(database, Log("test"))
         job = await a_listener(api)
         await database.execute("update duly.jobs set tzdb = '2020a'")
 

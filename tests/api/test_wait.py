@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from duly.api.prefer_wait import seconds_asked
+from duly.api.prefer_wait import requested_seconds
 from duly.domain.runs.outcome import Failed, Succeeded
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.working import work
@@ -111,4 +111,4 @@ async def test_a_schedule_has_no_end_to_wait_for(api):
     ],
 )
 def test_prefer_header_yields_the_wait_in_seconds(text, seconds):
-    assert seconds_asked(text) == seconds
+    assert requested_seconds(text) == seconds

@@ -85,8 +85,8 @@ def test_an_order_that_cannot_be_is_refused(limit, order):
 
 
 def test_concurrency_key_has_a_kind():
-    assert kind_of("overlap/1", is_line=False, has_slots=True) == "overlap"
-    assert kind_of("catch-up/1", is_line=False, has_slots=True) == "backfill"
-    assert kind_of("k", is_line=True, has_slots=True) == "fifo"
-    assert kind_of("k", is_line=False, has_slots=True) == "concurrency"
-    assert kind_of("k", is_line=False, has_slots=False) == "rate"
+    assert kind_of("overlap/1", is_fifo=False, has_slots=True) == "overlap"
+    assert kind_of("catch-up/1", is_fifo=False, has_slots=True) == "backfill"
+    assert kind_of("k", is_fifo=True, has_slots=True) == "fifo"
+    assert kind_of("k", is_fifo=False, has_slots=True) == "concurrency"
+    assert kind_of("k", is_fifo=False, has_slots=False) == "rate"

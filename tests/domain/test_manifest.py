@@ -39,7 +39,7 @@ def schedule(written, head=""):
 def problems(text):
     with pytest.raises(InvalidManifest) as error:
         read(text)
-    return [problem.reported("f") for problem in error.value.problems]
+    return [problem.described("f") for problem in error.value.problems]
 
 
 def test_a_job_is_owned_by_its_file_and_known_by_its_name():

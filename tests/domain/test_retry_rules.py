@@ -98,7 +98,7 @@ def test_described_retry_rule_equals_the_given_rule():
         ({"exit": 256, "action": "dead"}, "exit 256 is none"),
         ({"error": "A", "action": "snooze"}, "snooze without delay"),
         ({"error": "A", "action": "snooze", "delay": 0}, "delay 0 must be more than 0"),
-        ({"error": "A", "action": "dead", "delay": 5}, "bury with a delay"),
+        ({"error": "A", "action": "dead", "delay": 5}, "dead with a delay"),
         ({"error": "A", "action": "retry", "delay": "soon"}, "delay 'soon' is not a duration"),
     ],
 )

@@ -13,7 +13,7 @@ from duly.domain.targets.checks import check_target
 from duly.domain.targets.masking import HIDDEN, is_secret, masked
 from duly.domain.targets.spec import Called, described_in_short, read_target, spec_of_target
 from duly.domain.targets.target import Allowed, Command, Container, Webhook, check_handler, handler_of, type_of
-from duly.domain.targets.words import described, what_lets_it_run
+from duly.domain.targets.words import described, unroutable_remedy
 from duly.domain.tenancy.sealed_options import seal_options
 from duly.domain.tenancy.sealing import Keyring
 from duly.store.boxes.options import decode
@@ -232,10 +232,10 @@ def test_words_for_people():
     ]
     assert described({"type": "function", "handler": "greet"}) == "greet"
     assert described({"type": "robot"}) == "robot"
-    assert "duly worker --webhooks 500 --queue mail" in what_lets_it_run("@webhook", "mail")
-    assert "DULY_COMMANDS=/usr/bin/rsync duly worker" in what_lets_it_run(handler_of(Command(RSYNC)), "default")
-    assert "in the setting containers" in what_lets_it_run("@container:busybox", "default")
-    assert what_lets_it_run("greet", "default").endswith("duly worker module:app")
+    assert "duly worker --webhooks 500 --queue mail" in unroutable_remedy("@webhook", "mail")
+    assert "DULY_COMMANDS=/usr/bin/rsync duly worker" in unroutable_remedy(handler_of(Command(RSYNC)), "default")
+    assert "in the setting containers" in unroutable_remedy("@container:busybox", "default")
+    assert unroutable_remedy("greet", "default").endswith("duly worker module:app")
 
 
 def test_webhook_without_a_signing_key_is_refused_with_a_remedy():

@@ -136,7 +136,7 @@ class TwoWorkersTurnWhatBothHaveSeen:
     async def set_up(self, database):
         destination_id = await with_budget(database, 4)
         turn = StateChange(state=State.OPEN, openings=1, wait_seconds=9)
-        return [lambda side: destinations.turn(side, destination_id, 0, turn)] * 2
+        return [lambda side: destinations.change_state(side, destination_id, 0, turn)] * 2
 
     async def check(self, database, left, right):
         assert sorted([left, right]) == [False, True]

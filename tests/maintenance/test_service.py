@@ -370,7 +370,7 @@ class TestUnroutable:
 
     async def test_a_look_goes_on_where_the_last_one_ended(self, database):
         maintenance = Maintenance(
-            database, rng=Rng(1), log=Log("test"), unroutable=UnroutableLimits(runs=3, looks=6, lines=2)
+            database, rng=Rng(1), log=Log("test"), unroutable=UnroutableLimits(runs=3, looks=6, subqueues=2)
         )
         await a_worker(database)
         for priority in range(4):

@@ -9,7 +9,7 @@ from duly.domain.runs.outcome import Awaited, Cancelled, Failed, Lost, Snoozed, 
 from duly.domain.runs.retry import Retry
 from duly.log import Log
 from duly.moves.cancel import STOP_TIMEOUT, cancel_job, cancel_run, void_overstayed
-from duly.moves.completion_callbacks import tell
+from duly.moves.completion_callbacks import deliver
 from duly.moves.dead import discard, replay
 from duly.moves.defer import Deferred, defer
 from duly.moves.schedules.pause import pause
@@ -268,7 +268,7 @@ class TestCallbackJob:
     async def test_it_runs_with_the_outcome_next_to_its_own_payload(self, database):
         job = await an_active_schedule(database, name="follow-up", payload='{"to": "ops"}')
         worker_id, run = await self.ended(database)
-        assert await tell(database, LOG) == 1
+        assert await deliver(database, LOG) == 1
 
         [made] = await claimed(database, worker_id)
         payload = msgspec.json.decode(made.payload or "")
@@ -281,7 +281,7 @@ class TestCallbackJob:
     async def test_it_may_be_named_by_its_id(self, database):
         job = await an_active_schedule(database)
         worker_id, _ = await self.ended(database, str(job.job_id))
-        await tell(database, LOG)
+        await deliver(database, LOG)
 
         assert [run.job_id for run in await claimed(database, worker_id)] == [job.job_id]
 
@@ -289,14 +289,14 @@ class TestCallbackJob:
         await an_active_schedule(database, name="follow-up")
         await self.ended(database)
 
-        assert [await tell(database, LOG), await tell(database, LOG)] == [1, 0]
+        assert [await deliver(database, LOG), await deliver(database, LOG)] == [1, 0]
         assert await counts(database) == {"timers": 1, "ready": 1}
 
     async def test_it_obeys_its_own_overlap(self, database):
         await an_active_schedule(database, name="follow-up", overlap={"policy": "skip"})
         for _ in range(2):
             await self.ended(database)
-        await tell(database, LOG)
+        await deliver(database, LOG)
 
         reasons = await database.fetch("select reason from duly.attempts where outcome = 'skipped'")
         assert [row["reason"] for row in reasons] == ["skipped_overlap"]
@@ -318,7 +318,7 @@ class TestCallbackJob:
 
         assert (await found_run(database, run.run_id))["state"] == "succeeded"
         assert (await detail_of(database, run.run_id))["told"] == {"on_end": expected}
-        assert await tell(database, LOG) == 0
+        assert await deliver(database, LOG) == 0
 
     @pytest.mark.parametrize("state", ["paused", "over"])
     async def test_callback_job_paused_or_cancelled_meanwhile_is_recorded_as_skipped(self, database, state):
@@ -326,7 +326,7 @@ class TestCallbackJob:
         await self.ended(database)
         await (pause(database, job.job_id, "for now") if state == "paused" else cancel_job(database, job.job_id))
 
-        assert await tell(database, LOG) == 1
+        assert await deliver(database, LOG) == 1
         [row] = await database.fetch(
             "select job_id, outcome::text from duly.attempts where reason = $1", f"skipped_{state}"
         )
@@ -337,7 +337,7 @@ class TestCallbackJob:
         await submit_recurring(database, a_schedule(name="follow-up", payload=large), key=a_key())
         await self.ended(database, result=msgspec.json.encode("y" * 60_000).decode())
 
-        await tell(database, LOG)
+        await deliver(database, LOG)
 
         [row] = await database.fetch("select reason from duly.attempts where outcome = 'skipped'")
         assert row["reason"] == "skipped_too_large"
@@ -351,9 +351,9 @@ class TestCallbackJob:
 
         async with database.transaction() as long:
             await long.execute("select from duly.timers where job_id = $1 for update", held.job_id)
-            assert await tell(database, LOG) == 1
+            assert await deliver(database, LOG) == 1
         assert [record.getMessage() for record in caplog.records] == ["completion_callback_delayed"]
-        assert await tell(database, LOG) == 3
+        assert await deliver(database, LOG) == 3
 
     async def test_failing_callbacks_block_no_other(self, database, monkeypatch, caplog):
         monkeypatch.setattr("duly.moves.completion_callbacks.BATCH_MAX", 2)
@@ -367,7 +367,7 @@ class TestCallbackJob:
         )
         await self.ended(database)
 
-        assert await tell(database, LOG) == 1
+        assert await deliver(database, LOG) == 1
         assert [record.getMessage() for record in caplog.records] == ["completion_callback_failed"] * 3
 
     async def test_a_job_may_tell_itself(self, database):
@@ -375,11 +375,11 @@ class TestCallbackJob:
         await an_active_schedule(database, name="again", options=options_of(callbacks=callbacks))
         worker_id, _ = await self.ended(database, "again")
         for _ in range(2):
-            await tell(database, LOG)
+            await deliver(database, LOG)
             [run] = await claimed(database, worker_id)
             await settled(database, worker_id, run)
 
-        assert await tell(database, LOG) == 1
+        assert await deliver(database, LOG) == 1
 
 
 async def test_a_result_that_is_too_large_is_left_out_and_its_size_reported(database):

@@ -171,7 +171,7 @@ async def test_a_broken_limit_is_reported_by_verify(database, clock):
 
 
 async def test_a_limit_that_cannot_be_is_refused(database):
-    with pytest.raises(InvalidOption, match=r"places 0 is outside 1 to 1,000,000; .*pause"):
+    with pytest.raises(InvalidOption, match=r"slots 0 is outside 1 to 1,000,000; .*pause"):
         await limited(database, 0)
     with pytest.raises(InvalidOption, match="tenant 0 is not the number of a tenant"):
         await limited(database, 1, Scope(tenant=0))

@@ -158,7 +158,7 @@ class TestMarkUnroutable:
             await many_ready_runs(database, 1, tenant=tenant)
         await many_ready_runs(database, 3, tenant=6, handler=TYPO)
 
-        step = UnroutableLimits(runs=3, runs_more=2, looks=6, lines=3)
+        step = UnroutableLimits(runs=3, runs_more=2, looks=6, subqueues=3)
         moved, line = await mark_unroutable(database, step)
         assert (moved, line) == (0, (QUEUE, 4, 5))
         assert await mark_unroutable(database, step, line) == (3, (QUEUE, 6, 5))

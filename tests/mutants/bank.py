@@ -336,7 +336,7 @@ BANK = [
         Python(
             "a deployment resumes what a person paused",
             "declare._restore",
-            "standing.holds_slot",
+            "standing.has_leased_run",
             "standing.state == 'paused'",
         ),
     ),

@@ -117,7 +117,7 @@ async def test_a_scheduler_that_slept_after_its_look_makes_nothing_twice(databas
     job = await a_cron(database)
     await backfill(database, job.job_id, START - 5 * MINUTE, START, RNG, rate=1)
     [work] = await schedules.lane_work(database, range(64), 10)
-    stale = schedules.Made(
+    stale = schedules.BackfillStep(
         work.backfill.backfill_id, work.backfill.cursor_at, START - 4 * MINUTE, seconds(1), minutes(-5)
     )
 

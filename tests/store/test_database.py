@@ -15,7 +15,7 @@ from duly.domain.errors import DatabaseUnusable, KeyConflict, NotFound
 from duly.postgres.unix_socket import address
 from duly.store.connection import database as module
 from duly.store.connection import test_clock
-from duly.store.connection.database import Database, ReadOnly, Unavailable, is_gone, translated
+from duly.store.connection.database import Database, ReadOnly, Unavailable, is_connection_lost, translated
 from duly.store.connection.refusals import refusal
 from duly.store.connection.statements import load
 from duly.store.connection.together import together
@@ -217,7 +217,7 @@ class TestErrors:
         ],
     )
     def test_a_lost_answer_is_known_as_such(self, error):
-        assert is_gone(error)
+        assert is_connection_lost(error)
         assert isinstance(translated(error), Unavailable)
 
     @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ class TestErrors:
         [ValueError(), asyncpg.UniqueViolationError("as the server said"), asyncpg.DataError("as the server said")],
     )
     def test_unrelated_error_is_passed_on_unchanged(self, error):
-        assert not is_gone(error)
+        assert not is_connection_lost(error)
         assert translated(error) is error
 
     def test_duly_error_is_passed_on_unchanged(self):

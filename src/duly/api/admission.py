@@ -91,11 +91,11 @@ class OpenRequests:
             f"{kind.name} of tenant {key.tenant}": (kind.of_tenant_max, "this tenant"),
             kind.name: (kind.most, "all callers together"),
         }
-        for name, (most, whose) in limits.items():
+        for name, (most, owner) in limits.items():
             if self._counts[name] >= most:
                 raise Refusal(
                     "quota_reached",
-                    f"{whose.capitalize()} may have {most} {kind.name} open at once, and all are in use.",
+                    f"{owner.capitalize()} may have {most} {kind.name} open at once, and all are in use.",
                     title=f"Too many {kind.name}",
                     headers={"Retry-After": str(QUOTA_SECONDS)},
                     remedy=kind.remedy,
@@ -162,5 +162,5 @@ async def admit(admission: Admission, identity: Identity, headers: dict[str, str
     if not identity.is_anonymous or not verdict.is_allowed:  # a shared limit is nothing to plan with
         headers |= verdict.headers
     if not verdict.is_allowed:
-        whose = "all callbacks together" if identity.is_anonymous else f"the {verdict.limit.whose}"
-        raise Refusal("rate_limited", f"The limit of {whose} is {verdict.limit.rate:g} submits a second.")
+        owner = "all callbacks together" if identity.is_anonymous else f"the {verdict.limit.owner}"
+        raise Refusal("rate_limited", f"The limit of {owner} is {verdict.limit.rate:g} submits a second.")

@@ -27,7 +27,7 @@ from duly.api.routes import OPERATIONS, sessions
 from duly.clock import Rng
 from duly.log import Log
 
-_SAID_ONCE = (b"host", b"authorization", b"content-length")
+_SINGLE_HEADERS = (b"host", b"authorization", b"content-length")
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -143,7 +143,7 @@ def _watching(vitals: Vitals, metrics: Metrics, dispatcher: Dispatcher | None) -
     @get("/readyz")
     async def readyz(request: AnyRequest) -> Response[dict[str, Any]]:
         """Report whether everything is in order; with ?verbose, all checks."""
-        verbose = _is_asked(request, "verbose")
+        verbose = _is_requested(request, "verbose")
         if verbose:
             await check_operator(request)
         seen = await readiness(vitals)
@@ -163,7 +163,7 @@ def _answer(body: dict[str, Any], *, ok: bool) -> Response[dict[str, Any]]:
     return Response(body, status_code=200 if ok else 503, headers=_NO_STORE)
 
 
-def _is_asked(request: AnyRequest, name: str) -> bool:
+def _is_requested(request: AnyRequest, name: str) -> bool:
     """Return whether a flag is set: bare, or with any value but a plain no."""
     query = request.url.query.split("&")
     return any(
@@ -202,7 +202,7 @@ class App(Litestar):
 def _fault_of(scope: Any) -> tuple[str, str] | None:
     """Return the problem with which a request is refused, and its detail; None if it may go on."""
     names = [name for name, _ in scope["headers"]]
-    for name in _SAID_ONCE:
+    for name in _SINGLE_HEADERS:
         if names.count(name) > 1:
             return "invalid_header", f"The header {name.decode()} is given {names.count(name)} times; send it once."
     if b"content-length" in names and b"transfer-encoding" in names:

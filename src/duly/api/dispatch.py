@@ -23,7 +23,7 @@ from duly.api.auth.local import AnyProgram
 from duly.api.idempotency import KeyedRequest, perform
 from duly.api.metrics.requests import RequestMetrics
 from duly.api.operations import Call, Operation, Services
-from duly.api.prefer_wait import Waiter, seconds_asked, unless_ended
+from duly.api.prefer_wait import Waiter, requested_seconds, unless_ended
 from duly.api.problems import AnyRequest, Problems, Refusal
 from duly.api.response import Response, request_id_of, sent
 from duly.api.streams.events import EventHub
@@ -113,7 +113,9 @@ class Dispatcher:
         requests.check_headers(request)
         identity = await self.auth.authorize(operation, request)
         prefer = request.headers.get("prefer") if operation.takes_prefer else None
-        if prefer is not None and seconds_asked(prefer):  # before anything is created: a refusal means that nothing was
+        if prefer is not None and requested_seconds(
+            prefer
+        ):  # before anything is created: a refusal means that nothing was
             held.enter_context(self.services.open_requests.take(WAITS, identity.key))
         admit_more = partial(admit, self._admission, identity, headers)
         if operation.is_submit:

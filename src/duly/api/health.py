@@ -84,19 +84,19 @@ class Readiness(msgspec.Struct, frozen=True):
 async def readiness(vitals: Vitals) -> Readiness:
     """Run all checks once."""
     seen: Backlog | None = None
-    held: list[Pause] = []
+    standing: list[Pause] = []
     rounds = None if vitals.rounds is None else vitals.rounds(vitals.clock.monotonic())
     try:
-        seen, held = await backlog(vitals.database), await pauses.standing(vitals.database)
+        seen, standing = await backlog(vitals.database), await pauses.standing(vitals.database)
         rounds = await maintenance_tasks.ages(vitals.database, NAMES) if rounds is None else rounds
         database = _database(seen)
     except DulyError as error:
         database = Check("database", False, "silent", None, f"the database does not respond: {error}")
     checks = [
         database,
-        *_duties(vitals, seen),
+        *_task_checks(vitals, seen),
         _rounds(rounds or {}),
-        *(_shared_checks(vitals, seen, held) if seen else []),
+        *(_shared_checks(vitals, seen, standing) if seen else []),
     ]
     return Readiness(checks, vitals.tick_seconds, vitals.horizon_seconds, precision(vitals))
 
@@ -118,7 +118,7 @@ def _database(seen: Backlog) -> Check:
     return Check("database", True, "answers", None, "the database responds")
 
 
-def _duties(vitals: Vitals, seen: Backlog | None) -> list[Check]:
+def _task_checks(vitals: Vitals, seen: Backlog | None) -> list[Check]:
     """Check staging and reaping: in this process if they run in it, and in the database, where all record their rounds."""
     now, scheduler = vitals.clock.monotonic(), vitals.scheduler
     lag = None if seen is None else seen.lag_seconds
@@ -143,24 +143,24 @@ def _rounds(ages: Mapping[str, float]) -> Check:
     A loop that never reported is not missed: it may yet begin.
     """
     oldest = round(max(ages.values(), default=0.0), 3)
-    late = ", ".join(f"{name} for {ages[name]:.0f} s" for name in overdue(ages))
+    overdue_text = ", ".join(f"{name} for {ages[name]:.0f} s" for name in overdue(ages))
     says = (
-        f"these loops ended no round: {late}, at most {AGE_SECONDS_MAX:g} s; each hangs or fails: see the log,"
+        f"these loops ended no round: {overdue_text}, at most {AGE_SECONDS_MAX:g} s; each hangs or fails: see the log,"
         " and restart the scheduler's process"
-        if late
+        if overdue_text
         else f"{oldest:.1f} s since the slowest loop ended a round, at most {AGE_SECONDS_MAX:g} s"
     )
-    return Check("round_age_seconds", not late, oldest, AGE_SECONDS_MAX, says)
+    return Check("round_age_seconds", not overdue_text, oldest, AGE_SECONDS_MAX, says)
 
 
 def _shared_checks(vitals: Vitals, seen: Backlog, standing: list[Pause]) -> list[Check]:
     here = "" if vitals.scheduler is None else f", {vitals.scheduler.shards} of them here"
-    held = f"{seen.shards} of {SHARDS} shards are held by live schedulers{here}"
+    shards_text = f"{seen.shards} of {SHARDS} shards are held by live schedulers{here}"
     expected = vitals.workers_expected
     own = f"this process should run {expected}" if expected else "this process runs none"
     living = f"{seen.workers} {'worker is' if seen.workers == 1 else 'workers are'} alive; {own}"
     return [
-        Check("shards_held", seen.shards == SHARDS, seen.shards, SHARDS, held),
+        Check("shards_held", seen.shards == SHARDS, seen.shards, SHARDS, shards_text),
         Check("pauses", True, len(standing), None, _paused(standing)),
         Check("workers", seen.workers >= vitals.workers_expected, seen.workers, vitals.workers_expected, living),
     ]

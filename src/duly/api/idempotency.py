@@ -14,21 +14,21 @@ import msgspec
 from duly.api.operations import Operation
 from duly.api.problems import Refusal
 from duly.api.response import Response
-from duly.moves.bulk import Done, Place
+from duly.moves.bulk import Done, Position
 from duly.store.connection.database import Database
 from duly.store.connection.together import OpenSession, in_session
 from duly.store.tenancy import answers
 from duly.store.tenancy.answers import KeptAnswer
 
 Act = Callable[[Database], Awaitable[Response]]
-IN_PROGRESS = 102  # the status that marks progress in place of a response
+IN_PROGRESS = 102  # the status that marks progress in position of a response
 
 
 class Progress(msgspec.Struct, frozen=True):
     """The progress of a request in parts: the result so far, and the position after it."""
 
     done: Done
-    after: Place | None
+    after: Position | None
 
 
 class KeyedRequest:
@@ -46,11 +46,11 @@ class KeyedRequest:
 
         Raises Refusal when another try is under way, or when the key was used for another request.
         """
-        held = await answers.hold(session, *self._at)
-        found = held.answer
+        state = await answers.lock(session, *self._at)
+        found = state.answer
         if found is not None and (found.status != IN_PROGRESS or found.body_hash != self._digest):
             return self._replayed(found)
-        if not held.is_ours:
+        if not state.is_ours:
             raise self._busy()
         if found is not None:
             self._seen, self.progress = found.body, msgspec.json.decode(found.body, type=Progress)
@@ -62,21 +62,21 @@ class KeyedRequest:
             session, response.status, {**response.headers, "Content-Type": response.media_type}, response.encoded()
         )
 
-    async def store_progress(self, session: Database, done: Done, place: Place | None) -> None:
+    async def store_progress(self, session: Database, done: Done, position: Position | None) -> None:
         """Store the progress. Raises Refusal when another try under the same key has gone on meanwhile."""
-        await self._take_again(session)
-        written = msgspec.json.encode(Progress(done, place))
+        await self._lock_again(session)
+        written = msgspec.json.encode(Progress(done, position))
         await self._store(session, IN_PROGRESS, {}, written)
         self._seen = written
 
     async def store_last(self, session: Database, response: Response) -> None:
         """Store the response in place of the progress, in a transaction of its own. Raises Refusal as `store_progress` does."""
-        await self._take_again(session)
+        await self._lock_again(session)
         await self.store(session, response)
 
-    async def _take_again(self, session: Database) -> None:
-        held = await answers.hold(session, *self._at)
-        if not held.is_ours or (None if held.answer is None else held.answer.body) != self._seen:
+    async def _lock_again(self, session: Database) -> None:
+        state = await answers.lock(session, *self._at)
+        if not state.is_ours or (None if state.answer is None else state.answer.body) != self._seen:
             raise self._busy()
 
     async def _store(self, session: Database, status: int, headers: Mapping[str, str], body: bytes) -> None:
@@ -104,7 +104,7 @@ async def perform(
     Operations without a transaction of their own act on `database`. Raises Refusal, and what acting raises.
     """
 
-    async def once(session: Database) -> Response:
+    async def act_once(session: Database) -> Response:
         before = None if request is None else await request.begin(session)
         if before is not None:
             return before
@@ -114,6 +114,6 @@ async def perform(
         return response
 
     if operation.in_session or (request is not None and not operation.is_resumable):
-        return await in_session(open_session, once)
+        return await in_session(open_session, act_once)
     before = None if request is None else await in_session(open_session, request.begin)
     return before or await act(database)

@@ -26,7 +26,7 @@ _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.02, 0.25
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})\s*(?:$|[,;\s])", re.ASCII | re.IGNORECASE)
 
 
-def seconds_asked(prefer: str | None) -> int | None:
+def requested_seconds(prefer: str | None) -> int | None:
     """Parse how long to wait, at most a minute; None without the header."""
     found = _WAIT.search(prefer or "")
     return min(int(found[1]), WAIT_SECONDS_MAX) if found else None
@@ -42,7 +42,7 @@ class Waiter(msgspec.Struct, frozen=True):
 
 def unless_ended(waiter: Waiter, prefer: str | None, answer: Response) -> Response:
     """Delay the response to an accepted one-shot until it ends, if requested; a repeat waits again."""
-    seconds = seconds_asked(prefer)
+    seconds = requested_seconds(prefer)
     if seconds is None or answer.status != HTTP_ACCEPTED:
         return answer
     body = answer.body

@@ -121,8 +121,8 @@ def found_in(error: Exception, base: str = "", *, is_local: bool = False) -> Fou
     code = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), None)
     if code is None:
         return None
-    is_told = is_local and isinstance(error, DulyError)
-    detail = str(error) if is_told and code == "unavailable" else _detail_of(error, code)
+    is_shown = is_local and isinstance(error, DulyError)
+    detail = str(error) if is_shown and code == "unavailable" else _detail_of(error, code)
     return Found(code, detail, _retry(error, code), _faults_in(error, base))
 
 
@@ -163,7 +163,7 @@ def _detail_of(error: Exception, code: str) -> str:
     if code == "unavailable":
         return "The database did not respond in time; a write may or may not have been done."
     if isinstance(error, InvalidManifest):
-        return f"The file has {len(error.problems)} errors; the first: {error.problems[0].reported('file')}"
+        return f"The file has {len(error.problems)} errors; the first: {error.problems[0].described('file')}"
     return str(error)
 
 

@@ -172,8 +172,8 @@ async def watched_connection() -> AsyncIterator[asyncio.Task[None]]:
         watch.cancel()
 
 
-async def _hang_up(ask: Receive) -> None:
-    while (await ask())["type"] != "http.disconnect":
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 

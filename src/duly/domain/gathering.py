@@ -65,8 +65,8 @@ def _read(value: object, kind: Any, path: Path, problems: list[Problem], raw: Co
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         within = path_of(place.rstrip("`"))
-        reported = describe_mismatch(shown(_at(value, within)), message, _remedy(message, kind, within))
-        problems.append(Problem((*path, *within), reported))
+        text = describe_mismatch(shown(_at(value, within)), message, _remedy(message, kind, within))
+        problems.append(Problem((*path, *within), text))
         return None
 
 
@@ -84,16 +84,16 @@ def _read_struct(
     kinds = {str(struct.__struct_config__.tag): struct for struct in structs}
     given = value.get(tag)
     if not isinstance(given, str) or given not in kinds:
-        reported = f"{shown(given)} is not a {tag} of {path[-1]}; {suggest_name(str(given), kinds)}"
-        problems.append(Problem((*path, tag), reported))
+        text = f"{shown(given)} is not a {tag} of {path[-1]}; {suggest_name(str(given), kinds)}"
+        problems.append(Problem((*path, tag), text))
         return None
     return gather(kinds[given], {key: part for key, part in value.items() if key != tag}, path, problems, raw)
 
 
 def _remedy(message: str, kind: Any, within: Path) -> str:
     """Describe the allowed values, if the value is a choice or a moment."""
-    is_told = message.startswith(("Invalid enum value", "Invalid RFC3339")) and not within
-    return f"; give {describe_shape(kind)}" if is_told else ""
+    needs_shape = message.startswith(("Invalid enum value", "Invalid RFC3339")) and not within
+    return f"; give {describe_shape(kind)}" if needs_shape else ""
 
 
 def _at(value: Any, path: Path) -> Any:

@@ -36,7 +36,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
                 return msgspec.structs.replace(self, line=place[0], column=place[1])
         return self
 
-    def reported(self, name: str) -> str:
+    def described(self, name: str) -> str:
         """Write the problem on one line, as compilers do, for a document of this name."""
         place = name if self.line is None else f"{name}:{self.line}:{self.column}"
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path).removeprefix(".")
@@ -48,7 +48,7 @@ class InvalidManifest(Refused):
 
     def __init__(self, problems: Sequence[Problem], name: str = "manifest") -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
-        lines = [problem.reported(name) for problem in self.problems[:_SHOWN_MAX]]
+        lines = [problem.described(name) for problem in self.problems[:_SHOWN_MAX]]
         if len(self.problems) > _SHOWN_MAX:
             lines.append(f"and {len(self.problems) - _SHOWN_MAX} more")
         super().__init__("\n".join(lines))

@@ -23,11 +23,11 @@ _PLAIN: dict[type[inspect.Type], str] = {
 }
 
 
-def describe_mismatch(reported: str, what: str, remedy: str = "") -> str:
-    """Explain why a value does not fit, from the decoder's message; `told` is the value as it may be repeated."""
+def describe_mismatch(quoted: str, what: str, remedy: str = "") -> str:
+    """Explain why a value does not fit, from the decoder's message; `quoted` is the value as it may be repeated."""
     if what.endswith(_BLANK):
-        return f"{reported or 'the value'} is blank; write at least one visible character"
-    return f"{reported} is invalid: {lower_first(what)}{remedy}" if reported else f"{lower_first(what)}{remedy}"
+        return f"{quoted or 'the value'} is blank; write at least one visible character"
+    return f"{quoted} is invalid: {lower_first(what)}{remedy}" if quoted else f"{lower_first(what)}{remedy}"
 
 
 def lower_first(what: str) -> str:
@@ -56,14 +56,14 @@ def describe_kinds(kinds: Iterable[inspect.Type]) -> str:
     if choices:
         words.insert(0, one_of(choices))
     # For an optional value, describe the value: that it may be left out does not help.
-    reported = [word for word in dict.fromkeys(words) if word != _PLAIN[inspect.NoneType]] or words
-    return " or ".join(reported) + (_example(given) if reported and not choices else "")
+    named = [word for word in dict.fromkeys(words) if word != _PLAIN[inspect.NoneType]] or words
+    return " or ".join(named) + (_example(given) if named and not choices else "")
 
 
 def one_of(choices: Sequence[str]) -> str:
     """List the choices."""
-    reported = ", ".join(choices[:_CHOICES_MAX])
-    return reported if len(choices) == 1 else f"one of {reported}{', …' if len(choices) > _CHOICES_MAX else ''}"
+    named = ", ".join(choices[:_CHOICES_MAX])
+    return named if len(choices) == 1 else f"one of {named}{', …' if len(choices) > _CHOICES_MAX else ''}"
 
 
 def flatten_kinds(kinds: Iterable[inspect.Type]) -> list[inspect.Type]:
@@ -103,8 +103,8 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
     if kind.ge is not None and kind.le is not None:
         return f" from {kind.ge} to {kind.le}"
     words = (("of at least", kind.ge), ("above", kind.gt), ("of at most", kind.le), ("below", kind.lt))
-    reported = [f"{word} {value}" for word, value in words if value is not None]
-    return f" {' and '.join(reported)}" if reported else ""
+    named = [f"{word} {value}" for word, value in words if value is not None]
+    return f" {' and '.join(named)}" if named else ""
 
 
 def _lengths(least: int | None, most: int | None, unit: str) -> str:

@@ -19,7 +19,7 @@ from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.admin.destinations import mind
 from duly.moves.admin.overload import record_overloads
 from duly.moves.cancel import carry_out, void_overstayed
-from duly.moves.completion_callbacks import tell
+from duly.moves.completion_callbacks import deliver
 from duly.moves.recall import put_back
 from duly.moves.schedules import purge
 from duly.moves.unroutable import FIRST, UnroutableLimits, mark_unroutable, restore_routable
@@ -181,7 +181,7 @@ class Maintenance:
 
     async def _tell(self) -> None:
         """Deliver completion callbacks to jobs: separately from the reaper, because a locked job makes us wait."""
-        await tell(self._database, self._log)
+        await deliver(self._database, self._log)
 
     async def _run_workflow_tasks(self) -> None:
         """Do pending workflow tasks, and settle runs whose workflow has ended."""

@@ -37,7 +37,7 @@ Read = Callable[[Database, int, "UUID | None", int], Awaitable[Page[UUID]]]
 """Read a page: so many, behind a position, after so many looks at most."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class Position(msgspec.Struct, frozen=True):
     """The position to go on from, and how many were taken before."""
 
     after: UUID
@@ -66,22 +66,22 @@ class Done(msgspec.Struct, frozen=True):
     is_partial: bool = False
 
 
-async def _keeps_nothing(session: Database, done: Done, place: Place | None) -> None:
+async def _record_nothing(session: Database, done: Done, position: Position | None) -> None:
     pass
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """The extent of a bulk change: up to `limit`, None being all, from `place` on, with the earlier `done`; until time
+    """The extent of a bulk change: up to `limit`, None being all, from `position` on, with the earlier `done`; until time
     `is_over`.
 
     `keep` is called in the transaction of each part, with the result so far and the position after it.
     """
 
     limit: int | None
-    place: Place | None = None
+    position: Position | None = None
     done: Done = Done(0, 0, [])
     is_over: Callable[[], bool] = lambda: False
-    keep: Callable[[Database, Done, Place | None], Awaitable[None]] = _keeps_nothing
+    keep: Callable[[Database, Done, Position | None], Awaitable[None]] = _record_nothing
 
     @property
     def most(self) -> float:
@@ -109,17 +109,19 @@ async def change_jobs(open_session: OpenSession, job_ids: Sequence[UUID], change
 async def change_jobs_matching(open_session: OpenSession, read: Read, change: ChangeJob, way: Way) -> Done:
     """Change the jobs of a list, each in a transaction of its own. Raises Unavailable if none was changed."""
 
-    async def each(job_ids: Sequence[UUID], _: Place | None, done: Done) -> AsyncIterator[tuple[Done, Place | None]]:
+    async def each(
+        job_ids: Sequence[UUID], _: Position | None, done: Done
+    ) -> AsyncIterator[tuple[Done, Position | None]]:
         for job_id in job_ids:
             try:
                 async with open_session() as session:
                     changed = await change(session, job_id)
                     step = together(done, Done(1, int(changed), [job_id]))
-                    await way.keep(session, step, Place(job_id))
+                    await way.keep(session, step, Position(job_id))
             except (Refused, Unsettled) as error:
                 step = together(done, Done(1, 0, [job_id], [NotDone(job_id, str(error))]))
             done = step
-            yield done, Place(job_id)
+            yield done, Position(job_id)
 
     most = msgspec.structs.replace(way, limit=min(way.left, JOBS_MAX) + way.done.matched)
     return await _go(open_session, read, "job_id", most, each)
@@ -127,11 +129,11 @@ async def change_jobs_matching(open_session: OpenSession, read: Read, change: Ch
 
 async def change_runs_matching(open_session: OpenSession, read: Read, change: ChangeRuns, way: Way) -> Done:
     """Change the runs of a list, a transaction a batch. Raises Unavailable if none was changed."""
-    before = 0 if way.place is None else way.place.passed - way.done.matched
+    before = 0 if way.position is None else way.position.passed - way.done.matched
 
     async def batch(
-        run_ids: Sequence[UUID], behind: Place | None, done: Done
-    ) -> AsyncIterator[tuple[Done, Place | None]]:
+        run_ids: Sequence[UUID], behind: Position | None, done: Done
+    ) -> AsyncIterator[tuple[Done, Position | None]]:
         async with open_session() as session:
             changed = await change(session, run_ids, before + done.matched) if run_ids else 0
             done = together(done, Done(len(run_ids), changed, list(run_ids[:_SAMPLE_MAX])))
@@ -144,13 +146,15 @@ async def change_runs_matching(open_session: OpenSession, read: Read, change: Ch
 async def count_matching(open_session: OpenSession, read: Read, key: str, way: Way) -> Done:
     """Count a list, and change nothing."""
 
-    async def count(ids: Sequence[UUID], behind: Place | None, done: Done) -> AsyncIterator[tuple[Done, Place | None]]:
+    async def count(
+        ids: Sequence[UUID], behind: Position | None, done: Done
+    ) -> AsyncIterator[tuple[Done, Position | None]]:
         yield together(done, Done(len(ids), 0, list(ids[:_SAMPLE_MAX]))), behind
 
     return await _go(open_session, read, key, way, count, size=_COUNTED)
 
 
-Part = Callable[[Sequence[UUID], "Place | None", Done], AsyncIterator[tuple[Done, "Place | None"]]]
+Part = Callable[[Sequence[UUID], "Position | None", Done], AsyncIterator[tuple[Done, "Position | None"]]]
 """Do something to a page, when so much was done before. Gives what was done then, and where, after each transaction."""
 
 
@@ -158,48 +162,52 @@ async def _go(
     open_session: OpenSession, read: Read, key: str, way: Way, part: Part, *, size: int | None = None
 ) -> Done:
     """Go from page to page, and report how far it came, whatever ends it."""
-    done, place, passed = way.done, way.place, 0 if way.place is None else way.place.passed - way.done.matched
+    done, position, passed = (
+        way.done,
+        way.position,
+        0 if way.position is None else way.position.passed - way.done.matched,
+    )
     try:
         async for ids, behind in _pages(open_session, read, key, way, size or _BATCH):
             async for step in part(ids, behind, done):
-                done, place = step
-                if place is not None and done.matched < way.most and way.is_over():
-                    return _stopped(done, place, passed)
-            place = behind
-        return await _with_place(open_session, read, done, place, passed)
+                done, position = step
+                if position is not None and done.matched < way.most and way.is_over():
+                    return _stopped(done, position, passed)
+            position = behind
+        return await _with_position(open_session, read, done, position, passed)
     except Unavailable:
-        if not done.matched or place is None:
+        if not done.matched or position is None:
             raise
-        return _stopped(done, place, passed)
+        return _stopped(done, position, passed)
 
 
-def _stopped(done: Done, place: Place, passed: int) -> Done:
-    return msgspec.structs.replace(done, after=Place(place.after, passed + done.matched), is_partial=True)
+def _stopped(done: Done, position: Position, passed: int) -> Done:
+    return msgspec.structs.replace(done, after=Position(position.after, passed + done.matched), is_partial=True)
 
 
 async def _pages(
     open_session: OpenSession, read: Read, key: str, way: Way, size: int
-) -> AsyncIterator[tuple[list[UUID], Place | None]]:
+) -> AsyncIterator[tuple[list[UUID], Position | None]]:
     """Return the matches, up to the limit, page by page, each with the position after it."""
-    after, left = None if way.place is None else way.place.after, way.left
+    after, left = None if way.position is None else way.position.after, way.left
     while left > 0:
         async with open_session() as session:
             page = await read(session, int(min(left, size)), after, _LOOKS)
         left -= len(page.rows)
         after = page.after
-        yield [row[key] for row in page.rows], None if after is None else Place(after)
+        yield [row[key] for row in page.rows], None if after is None else Position(after)
         if after is None:
             return
 
 
-async def _with_place(open_session: OpenSession, read: Read, done: Done, last: Place | None, passed: int) -> Done:
+async def _with_position(open_session: OpenSession, read: Read, done: Done, last: Position | None, passed: int) -> Done:
     """Add where to go on: None, when nothing after the last position matches."""
     at = None if last is None else last.after
     while at is not None:
         async with open_session() as session:
             page = await read(session, 1, at, _LOOKS)
         if page.rows:
-            return msgspec.structs.replace(done, after=Place(at, passed + done.matched))
+            return msgspec.structs.replace(done, after=Position(at, passed + done.matched))
         at = page.after
     return done
 

@@ -97,17 +97,17 @@ async def _cancel_run(database: Database, run_id: UUID, reason: str, *, started:
 async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled") -> CancelAnswer:
     """Cancel a schedule and its runs that have not started, or a one-shot. Raises NotFound, DeclaredInCode, Unsettled."""
     async with recalled(database, run_ids=[job_id, *await jobs.leased_runs(database, job_id)]):
-        return await _cancel_job_noted(database, job_id, reason)
+        return await _cancel_job_recorded(database, job_id, reason)
 
 
 @audited
-async def _cancel_job_noted(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
+async def _cancel_job_recorded(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
     answer = await _cancel_job(database, job_id, reason)
-    await _note_job(database, job_id, Ended(answer, 0))
+    await _record_job(database, job_id, Ended(answer, 0))
     return answer
 
 
-async def _note_job(database: Database, job_id: UUID, ended: Ended) -> None:
+async def _record_job(database: Database, job_id: UUID, ended: Ended) -> None:
     if actor_of(database) is None or (ended.answer is CancelAnswer.TOO_LATE and not ended.stopping):
         return
     found = await jobs.find(database, job_id) or await runs.find(database, job_id)
@@ -238,14 +238,14 @@ async def end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
     Raises NotFound, DeclaredInCode, Unsettled.
     """
     async with recalled(database, run_ids=[job_id, *await jobs.leased_runs(database, job_id)]) as silent:
-        ended = await _end_job_noted(database, job_id, stop=stop)
+        ended = await _end_job_recorded(database, job_id, stop=stop)
         return msgspec.structs.replace(ended, may_start=() if stop else tuple(silent))
 
 
 @audited
-async def _end_job_noted(database: Database, job_id: UUID, *, stop: bool) -> Ended:
+async def _end_job_recorded(database: Database, job_id: UUID, *, stop: bool) -> Ended:
     ended = await _end_job(database, job_id, stop=stop)
-    await _note_job(database, job_id, ended)
+    await _record_job(database, job_id, ended)
     return ended
 
 

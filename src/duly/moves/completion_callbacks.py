@@ -18,20 +18,20 @@ from duly.store.tables.callbacks import Delivered, Pending
 BATCH_MAX = 500
 
 
-async def tell(database: Database, log: Log) -> int:
+async def deliver(database: Database, log: Log) -> int:
     """Trigger the jobs, the oldest callback first. Returns how many runs were created, or were recorded as skipped."""
-    reported, after, busy = 0, callbacks.FIRST, set[UUID]()
+    count, after, busy = 0, callbacks.FIRST, set[UUID]()
     while batch := await callbacks.pending(database, after, BATCH_MAX):
-        delivered = [await _reported(database, one, busy, log) for one in batch]
+        delivered = [await _delivered(database, one, busy, log) for one in batch]
         queues = {one.queue for one in delivered if one is not None}
         if queues:
             await hints.send(database, sorted(queues))
-        reported += len(delivered) - delivered.count(None)
+        count += len(delivered) - delivered.count(None)
         after = batch[-1].callback_id
-    return reported
+    return count
 
 
-async def _reported(database: Database, one: Pending, busy: set[UUID], log: Log) -> Delivered | None:
+async def _delivered(database: Database, one: Pending, busy: set[UUID], log: Log) -> Delivered | None:
     if one.job_id in busy:
         return None
     try:
@@ -41,6 +41,6 @@ async def _reported(database: Database, one: Pending, busy: set[UUID], log: Log)
     except KeyBusy:  # another process holds the job for long: it is triggered at the next look, and waited for once
         log.warning("completion_callback_delayed", callback_id=one.callback_id, job_id=one.job_id)
         busy.add(one.job_id)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others are told
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others are delivered
         log.error("completion_callback_failed", callback_id=one.callback_id, job_id=one.job_id, error=repr(error))
     return None

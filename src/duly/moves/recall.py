@@ -54,10 +54,10 @@ async def taking_back(
         if not await runs.has_held(database, job_id):
             raise
     for _ in range(_TRIES_MAX):  # another run may be staged and claimed between the recall and the change
-        asked_at = await database.outside.read_clock()
+        requested_at = await database.outside.read_clock()
         async with recalled(database, job_ids=[job_id]) as silent:
             if silent:
-                return await _without_answer(database, job_id, silent, asked_at, change, settle)
+                return await _without_answer(database, job_id, silent, requested_at, change, settle)
             with suppress(Held):
                 return await change(silent)
     raise Unsettled(f"job {job_id}")
@@ -67,13 +67,13 @@ async def _without_answer(
     database: Database,
     job_id: UUID,
     silent: list[UUID],
-    asked_at: datetime,
+    requested_at: datetime,
     change: Callable[[list[UUID] | None], Awaitable[T]],
     settle: Callable[[list[UUID]], Awaitable[T]] | None,
 ) -> T:
     """Change a schedule though a worker did not answer, if none of its runs was still coming when it was asked."""
     unsettled = Unsettled(f"job {job_id}", f"a worker that does not respond holds run {silent[0]}")
-    if settle is None and await runs.are_due_after(database, silent, asked_at):
+    if settle is None and await runs.are_due_after(database, silent, requested_at):
         raise unsettled
     try:
         return await change(silent)
@@ -92,9 +92,9 @@ def unless_held(answer: str) -> str:
     return answer
 
 
-async def unless_unstarted(database: Database, silent: list[UUID] | None, *, holds_slot: bool) -> None:
+async def unless_unstarted(database: Database, silent: list[UUID] | None, *, has_leased_run: bool) -> None:
     """Raise Held while a worker that was not asked, or does not answer, holds a run that it may still start."""
-    if (silent is None and holds_slot) or (silent and await runs.may_start(database, silent)):
+    if (silent is None and has_leased_run) or (silent and await runs.may_start(database, silent)):
         raise Held
 
 

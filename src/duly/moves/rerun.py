@@ -32,7 +32,7 @@ class Changes(msgspec.Struct, frozen=True):
     at: datetime | None = None
 
 
-class MadeAgain(msgspec.Struct, frozen=True):
+class Rerun(msgspec.Struct, frozen=True):
     """The new run, a one-shot: when it is due, on which queue, and whether it was requested under its key before."""
 
     run_id: UUID
@@ -53,10 +53,10 @@ async def rerun(
     key: str,
     tenant: int,
     changes: Changes | None = None,
-    marks: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
     check: Check | None = None,
-) -> MadeAgain:
-    """Submit a new one-shot from an ended run, once under its key; `marks` are of this request.
+) -> Rerun:
+    """Submit a new one-shot from an ended run, once under its key; `labels` are of this request.
 
     Raises NotFound, Refused while it has not ended, and InvalidOption where its payload is no longer stored.
     """
@@ -76,12 +76,12 @@ async def rerun(
         _first(requested.priority, found["priority"], PRIORITY_DEFAULT),
         requested.at,
         None,
-        carried.get("options", NO_OPTIONS).again(run_id, marks or {}),
+        carried.get("options", NO_OPTIONS).for_rerun(run_id, labels or {}),
     )
     job = job if check is None else check(job)
     submitted = await jobs.submit_checked(database, tenant, key, job, HORIZON)
     await _record(database, tenant, run_id, job, submitted, has_payload=requested.payload is not None)
-    return MadeAgain(submitted.job_id, submitted.scheduled_at, job.queue, submitted.replayed)
+    return Rerun(submitted.job_id, submitted.scheduled_at, job.queue, submitted.replayed)
 
 
 def _payload(found: Mapping[str, Any], carried: Mapping[str, Any]) -> str:

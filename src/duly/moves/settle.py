@@ -222,7 +222,7 @@ def _decided(item: Settled, rng: Rng, now: datetime) -> Moved:
     reason = outcome.reason and storable(outcome.reason, _REASON_CHARACTERS_MAX)
     transition = decide(run, outcome, rng.uniform(), now)
     became, delay, losses, suspect, why = _effect(transition)
-    noted = _with_missed(detail, run)
+    recorded_detail = _with_missed(detail, run)
     return Moved(
         run,
         item.started_at,
@@ -234,7 +234,7 @@ def _decided(item: Settled, rng: Rng, now: datetime) -> Moved:
         suspect,
         why or reason,
         result,
-        noted,
+        recorded_detail,
         transition.history if isinstance(transition, WaitFor) else None,
     )
 

@@ -39,17 +39,17 @@ class Cohorts:
         self._plans: dict[tuple[int, datetime], FirePlan] = {}
         self._log = log or Log("scheduler")
         self._looked_at = 0.0
-        self._held_back: frozenset[str] = frozenset()
+        self._excluded: frozenset[str] = frozenset()
         self.holds_missed = False  # while a recovery is open: missed fires wait for a decision
 
     @property
-    def holds_back(self) -> bool:
+    def has_excluded(self) -> bool:
         """Return whether anything has yet to be retimed."""
-        return bool(self._held_back)
+        return bool(self._excluded)
 
-    def hold_back(self, names: Iterable[str]) -> None:
+    def exclude(self, names: Iterable[str]) -> None:
         """Plan no fires of schedules of these zones that have yet to be retimed."""
-        self._held_back = frozenset(names)
+        self._excluded = frozenset(names)
 
     async def answers(self, database: Database, fires: Sequence[DueFire]) -> list[Answer]:
         """Return the plan for each fire; one whose schedule cannot be read is left out and logged."""
@@ -77,7 +77,7 @@ class Cohorts:
         }
         if len(kept) < len(self._schedules):
             self._schedules = kept
-            self._plans = {place: plan for place, plan in self._plans.items() if place[0] in kept}
+            self._plans = {fire_key: plan for fire_key, plan in self._plans.items() if fire_key[0] in kept}
 
     def _answer(self, fire: DueFire) -> Answer | None:
         schedule = self._schedules.get(fire.cohort)
@@ -87,19 +87,19 @@ class Cohorts:
 
     def _waits(self, cohort: int, schedule: Schedule) -> bool:
         """Return whether other time zone data than ours has timed the fires of a cohort, and the clocks differ."""
-        return bool(self._held_back and zones_of(schedule) & self._held_back and cohort != cohort_of(schedule))
+        return bool(self._excluded and zones_of(schedule) & self._excluded and cohort != cohort_of(schedule))
 
     def _plan(self, schedule: Schedule, fire: DueFire) -> FirePlan:
         if fire.is_late and self.holds_missed:
             return hold_fire(schedule, fire.scheduled_at, fire.read_at)
         if fire.is_late:  # depends on the moment too, so it is not worth keeping
             return plan_fire(schedule, fire.scheduled_at, is_late=True, now=fire.read_at)
-        place = fire.cohort, fire.scheduled_at
-        plan = self._plans.get(place)
+        fire_key = fire.cohort, fire.scheduled_at
+        plan = self._plans.get(fire_key)
         if plan is None:
             if len(self._plans) >= _KEPT_MAX:
                 self._plans.clear()
-            plan = self._plans[place] = plan_fire(schedule, fire.scheduled_at, is_late=False, now=fire.read_at)
+            plan = self._plans[fire_key] = plan_fire(schedule, fire.scheduled_at, is_late=False, now=fire.read_at)
         return plan
 
     async def _load(self, database: Database, cohorts: set[int]) -> None:

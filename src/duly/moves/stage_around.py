@@ -21,8 +21,8 @@ from duly.store.boxes.timers import Answer, Staged
 from duly.store.connection.database import Database
 from duly.store.connection.refusals import BAD_ROW
 
-AGAIN_SECONDS = 10.0
-AGAIN_SECONDS_MAX = 600.0
+RETRY_SECONDS = 10.0
+RETRY_SECONDS_MAX = 600.0
 SUSPECTS_MAX = 1_000  # of one shard, tried together
 
 
@@ -32,26 +32,26 @@ class LeftOut:
     def __init__(self, log: Log | None = None) -> None:
         self._log = log or Log("scheduler")
         self._pauses: dict[UUID, float] = {}
-        self._again_at: dict[UUID, float] = {}
+        self._retry_at: dict[UUID, float] = {}
 
     def __len__(self) -> int:
-        return len(self._again_at)
+        return len(self._retry_at)
 
     def ids(self, monotonic: float) -> list[UUID]:
         """Return those that are not to be tried again yet."""
         self._forget(monotonic)
-        return [id_ for id_, again_at in self._again_at.items() if again_at > monotonic]
+        return [id_ for id_, retry_at in self._retry_at.items() if retry_at > monotonic]
 
     def add(self, id_: UUID, error: Exception, monotonic: float) -> None:
         """Leave one out, for longer each time."""
-        pause = min(AGAIN_SECONDS_MAX, 2 * self._pauses.get(id_, AGAIN_SECONDS / 2))
-        self._pauses[id_], self._again_at[id_] = pause, monotonic + pause
+        pause = min(RETRY_SECONDS_MAX, 2 * self._pauses.get(id_, RETRY_SECONDS / 2))
+        self._pauses[id_], self._retry_at[id_] = pause, monotonic + pause
         self._log.error("stage_refused", timer=id_, error=repr(error), again_seconds=pause)
 
     def _forget(self, monotonic: float) -> None:
         """Forget those that were tried again and not refused: they were not reported for long after their time had come."""
-        for id_ in [id_ for id_, again_at in self._again_at.items() if again_at + AGAIN_SECONDS_MAX <= monotonic]:
-            del self._again_at[id_], self._pauses[id_]
+        for id_ in [id_ for id_, retry_at in self._retry_at.items() if retry_at + RETRY_SECONDS_MAX <= monotonic]:
+            del self._retry_at[id_], self._pauses[id_]
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -95,10 +95,10 @@ async def stage_around(batch: Batch, epochs: Mapping[int, int]) -> Staged:
 async def _without_the_bad(batch: Batch, shard: Mapping[int, int]) -> Staged:
     """Find one refused timer among those due in a shard, and leave it out. The next looks find further ones."""
     [number] = shard
-    count, place, refused = 0, timers.FIRST, False
-    while not refused and (due := await timers.due(batch.database, number, batch.horizon, SUSPECTS_MAX, place)):
+    count, position, refused = 0, timers.FIRST, False
+    while not refused and (due := await timers.due(batch.database, number, batch.horizon, SUSPECTS_MAX, position)):
         moved, refused = await _moved_until_refused(batch, shard, [id_ for _, id_ in due])
-        count, place = count + moved, due[-1]
+        count, position = count + moved, due[-1]
     try:
         staged = await batch.stage(shard)
     except BAD_ROW:  # there is another

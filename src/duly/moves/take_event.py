@@ -28,10 +28,10 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     data_base64: str | None = None
 
 
-async def take_event(database: Database, tenant: int, event: Event, marks: Mapping[str, Any]) -> Taken:
+async def take_event(database: Database, tenant: int, event: Event, labels: Mapping[str, Any]) -> Taken:
     """Accept an event. Its source and id are its key for at least 7 days: repeated, the answer names the same runs."""
     text = msgspec.json.encode(event).decode()
-    return await events.take(database, tenant, event.source, event.id, event.type, text, options_of(**marks))
+    return await events.take(database, tenant, event.source, event.id, event.type, text, options_of(**labels))
 
 
 async def record_events(database: Database, tenant: int, events: Sequence[Event], taken: Sequence[Taken]) -> None:

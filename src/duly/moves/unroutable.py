@@ -10,11 +10,11 @@ from __future__ import annotations
 import msgspec
 
 from duly.store.boxes import ready
-from duly.store.boxes.ready import Line
+from duly.store.boxes.ready import Subqueue
 from duly.store.connection.database import Database
 
 UNROUTABLE_MAX = 2_000  # moved by one statement
-FIRST: Line = ("", 0, 0)
+FIRST: Subqueue = ("", 0, 0)
 
 
 class UnroutableLimits(msgspec.Struct, frozen=True):
@@ -23,13 +23,20 @@ class UnroutableLimits(msgspec.Struct, frozen=True):
     runs: int = 1_000  # a few hundred may have a handler whose workers are about to come
     runs_more: int = 100  # if some of the handler are set aside already
     looks: int = UNROUTABLE_MAX  # among so many
-    lines: int = 500  # in one step
+    subqueues: int = 500  # in one step
 
 
-async def mark_unroutable(database: Database, limits: UnroutableLimits, first: Line = FIRST) -> tuple[int, Line]:
+async def mark_unroutable(
+    database: Database, limits: UnroutableLimits, first: Subqueue = FIRST
+) -> tuple[int, Subqueue]:
     """Take a batch of unroutable runs out of the way of claims. Returns how many there were, and where to go on."""
     moved, following = await ready.mark_unroutable(
-        database, first, lines=limits.lines, backlog=limits.runs, backlog_more=limits.runs_more, looks=limits.looks
+        database,
+        first,
+        subqueues=limits.subqueues,
+        backlog=limits.runs,
+        backlog_more=limits.runs_more,
+        looks=limits.looks,
     )
     return moved, following or FIRST
 

@@ -25,9 +25,9 @@ async def expire(database: Database) -> int:
     """End all waiting runs that have expired, however long no worker comes for them. Returns how many."""
     ended = 0
     while True:
-        gone = await runs.expire(database, EXPIRED_MAX)
-        ended += len(gone)
-        if len(gone) < EXPIRED_MAX:
+        expired = await runs.expire(database, EXPIRED_MAX)
+        ended += len(expired)
+        if len(expired) < EXPIRED_MAX:
             return ended
 
 

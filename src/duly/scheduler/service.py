@@ -166,8 +166,8 @@ class Scheduler:
 
     async def _follow_zones(self) -> None:
         """Read which time zone data is in force before we stage anything by ours, and put ours in force when we may."""
-        data = await zones.follow(self._database, self._log)
-        self._cohorts.hold_back(() if data.is_settled else data.before)
+        data = await zones.adopt(self._database, self._log)
+        self._cohorts.exclude(() if data.is_settled else data.before)
         other = None if data.version == database_version() else data.version
         if other is not None and other != self._stands_by_for:
             self._log.warning(
@@ -184,10 +184,10 @@ class Scheduler:
             return TICK_SECONDS
         if _SWEEPER not in self._epochs:
             await self._follow_zones()
-            return TICK_SECONDS if self._cohorts.holds_back else ZONES_SECONDS
+            return TICK_SECONDS if self._cohorts.has_excluded else ZONES_SECONDS
         swept = await self._sweep.go_on(self._database)
         if swept.is_settled:
-            self._cohorts.hold_back(())
+            self._cohorts.exclude(())
         elif swept.has_more:
             return 0.0
         await zones.correct(self._database, self._log)

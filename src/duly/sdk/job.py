@@ -18,7 +18,7 @@ from duly.domain.triggers.schedule.summary import due_moments, sentence
 from duly.moves.cancel import CancelAnswer, cancel_job
 from duly.moves.schedules import backfill as backfills
 from duly.moves.schedules import pause as pauses
-from duly.moves.schedules.backfill import Asked
+from duly.moves.schedules.backfill import Requested
 from duly.moves.schedules.edit import amend
 from duly.moves.schedules.pause import skip_next
 from duly.moves.schedules.schedule import find_job_id
@@ -133,7 +133,7 @@ class Job(Generic[T]):
         overlap: str = "queue",
         dry_run: bool = False,
         confirm: bool = False,
-    ) -> Asked:
+    ) -> Requested:
         """Create the occurrences of [from_, to) again, `rate` a second, below everything on time.
 
         They wait for each other, unless `overlap` is `allow`. With `dry_run` they are only counted. More than 10,000

@@ -21,7 +21,7 @@ class Scoped(RequestModel, frozen=True):
 
 
 class LimitRequest(RequestModel, frozen=True):
-    """At most `places` runs of a queue, a tenant, or with `all` of everything, run at once.
+    """At most `slots` runs of a queue, a tenant, or with `all` of everything, run at once.
 
     An admin of a tenant limits its own share of a queue; all else is the operator's.
     """

@@ -23,7 +23,7 @@ from duly.store.tenancy import api_keys
 REMEMBERED_SECONDS = 3.0
 _REMEMBERED_MAX = 10_000
 _SCHEME = "bearer "
-_USE_NOTED_EVERY = timedelta(minutes=1)
+_USE_RECORDED_EVERY = timedelta(minutes=1)
 
 
 class _Memory(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Keys:
             self._memories.clear()
         self._memories[key_id] = _Memory(identity, monotonic + REMEMBERED_SECONDS)
         if key is not None:
-            self._note_use(key)
+            self._record_use(key)
         return identity
 
     async def _look_up(self, key_id: str) -> ApiKey | None:
@@ -86,10 +86,10 @@ class Keys:
             task.add_done_callback(lambda _: self._looking.pop(key_id, None))
         return await asyncio.shield(task)
 
-    def _note_use(self, key: ApiKey) -> None:
+    def _record_use(self, key: ApiKey) -> None:
         """Record, to the minute, that a key is in use; nobody waits for it."""
         now = moment_of(self._database.clock.now())
-        if key.last_used_at is not None and now - key.last_used_at < _USE_NOTED_EVERY:
+        if key.last_used_at is not None and now - key.last_used_at < _USE_RECORDED_EVERY:
             return
         task = asyncio.get_running_loop().create_task(self._touch(key.key_id), name="duly-key-used")
         self._touching.add(task)

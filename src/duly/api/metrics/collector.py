@@ -148,10 +148,10 @@ class Totals(Collector):
         yield depth
         yield oldest
         yield from self._pressure()
-        held = GaugeMetricFamily("duly_pauses", "Pauses, by scope.", labels=["scope"])
+        family = GaugeMetricFamily("duly_pauses", "Pauses, by scope.", labels=["scope"])
         for kind in SCOPE_KINDS:
-            held.add_metric([kind], self.pauses[kind])
-        yield held
+            family.add_metric([kind], self.pauses[kind])
+        yield family
         yield GaugeMetricFamily("duly_staging_lag_seconds", "Seconds that staging is behind.", value=self.lag_seconds)
         if (scheduler := self._vitals.scheduler) is not None:
             yield GaugeMetricFamily("duly_shards_held", "Shards that this scheduler holds.", value=scheduler.shards)
@@ -265,7 +265,7 @@ class Metrics:
             await self._count_ended()
             now = await self._vitals.database.read_clock()
             rows = await ready.depth_by_tenant(self._vitals.database, OF_TENANT_MAX, list(self.totals.depths))
-            held = await pauses.standing(self._vitals.database)
+            standing = await pauses.standing(self._vitals.database)
             self.totals.destinations = await destinations.totals(self._vitals.database, WAITING_RUNS_MAX)
             self.totals.overloads = await overloads.oldest(self._vitals.database, OVERLOADS_MAX)
             pressure = await self._gauge.read()
@@ -275,7 +275,7 @@ class Metrics:
             self.totals.clock_set_back_seconds = 0.0 if back is None else back.seconds
         self.totals.measure(rows, now)
         self.totals.want(pressure)
-        self.totals.pauses = Counter(pause.scope.kind for pause in held)
+        self.totals.pauses = Counter(pause.scope.kind for pause in standing)
 
     async def _count_ended(self) -> None:
         """Count what ended since the last look; after a long break that takes several."""

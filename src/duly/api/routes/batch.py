@@ -30,7 +30,7 @@ from duly.wire.schema.reading import read_body
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
-_TURN = 500  # lines read before other tasks on this loop run
+_YIELD_EVERY = 500  # lines read before other tasks on this loop run
 _TOGETHER = 5_000
 _encoder = msgspec.json.Encoder()
 
@@ -109,7 +109,7 @@ async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answ
     now, extra = call.now, call.run_metadata
     await call.services.shedding.look()
     for number, line in lines:
-        if number % _TURN == 0:
+        if number % _YIELD_EVERY == 0:
             await call.clock.sleep(0)
         try:
             requested = read_body(line, NewJob)

@@ -19,7 +19,7 @@ from duly.domain.jobs.filter import JOBS, RUNS, Field, Filter, parse
 from duly.domain.jobs.job import check_reason
 from duly.domain.tenancy.audit import Action
 from duly.moves import bulk
-from duly.moves.bulk import ChangeJob, ChangeRuns, Done, Place, Read, Way
+from duly.moves.bulk import ChangeJob, ChangeRuns, Done, Position, Read, Way
 from duly.moves.cancel import cancel_live, end_job
 from duly.moves.dead import check_rate, replay
 from duly.moves.schedules import pause as pauses
@@ -106,10 +106,10 @@ async def replay_runs(call: Call[Nothing, ManyReplayed]) -> Response:
     """Replay the dead runs that match, at once or so many a second. They keep their ids."""
     rate = check_rate(call.body.rate)
 
-    async def again(session: Database, run_ids: Sequence[UUID], passed: int) -> int:
+    async def replay_some(session: Database, run_ids: Sequence[UUID], passed: int) -> int:
         return len(await replay(session, run_ids, rate=rate, first=passed))
 
-    return await _runs(call, ("dead",), again)
+    return await _runs(call, ("dead",), replay_some)
 
 
 def _opened(call: Call[Nothing, Any]) -> OpenSession:
@@ -167,19 +167,19 @@ async def _named(call: Call[Nothing, Any], of: str, go: Callable[[], Awaitable[D
 async def _resumed(call: Call[Nothing, Any], of: str, go: Callable[[Way], Awaitable[Done]]) -> Response:
     """Change or count the matches, from where the request's page begins, or where an earlier try under its key ended."""
     requested: Many = call.body
-    place = paging.position(requested.page_token, of, Place)
+    position = paging.position(requested.page_token, of, Position)
     limit, seconds = (
         (requested.limit, _COUNT_SECONDS) if requested.dry_run else (requested.limit or LIMIT_DEFAULT, _CHANGE_SECONDS)
     )
-    way = Way(limit=limit, place=place, is_over=_over(call, seconds))
+    way = Way(limit=limit, position=position, is_over=_over(call, seconds))
     keyed = call.keyed
     if keyed is None:
         return _reported(requested, await go(way), of)
     found, way = keyed.progress, msgspec.structs.replace(way, keep=keyed.store_progress)
     if found is not None:
-        passed = found.done.matched + (0 if place is None else place.passed)
-        behind = None if found.after is None else Place(found.after.after, passed)
-        way = msgspec.structs.replace(way, done=found.done, place=behind)
+        passed = found.done.matched + (0 if position is None else position.passed)
+        behind = None if found.after is None else Position(found.after.after, passed)
+        way = msgspec.structs.replace(way, done=found.done, position=behind)
     done = found.done if found is not None and found.after is None else await go(way)
     answer = _reported(requested, done, of)
     if not done.is_partial:

@@ -111,9 +111,9 @@ async def stream_events(call: Call[StreamQuery, None]) -> Response:
     so.
     """
     wanted = Wanted(call.tenant, _types(call.query.types), call.query.queue)
-    place = call.services.open_requests.take(EVENTS, call.identity.key)
+    open_request = call.services.open_requests.take(EVENTS, call.identity.key)
     joined = await call.services.hub.join(wanted, call.headers.get("last-event-id"))
-    stream = call.services.hub.listen(wanted, joined, call.is_admitted, place)
+    stream = call.services.hub.listen(wanted, joined, call.is_admitted, open_request)
     return Response(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
 
 

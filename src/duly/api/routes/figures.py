@@ -81,16 +81,16 @@ async def read_overview(call: Call[Nothing, None]) -> Response:
     """
     now = await call.database.read_clock()
     living = [row for row in await workers.live(call.database) if row.serves(call.tenant)]
-    held = [one for one in await pauses.standing(call.database) if one.scope.tenant in (None, call.tenant)]
+    standing = [one for one in await pauses.standing(call.database) if one.scope.tenant in (None, call.tenant)]
     async with call.open() as session:
         recent = await _recent(session, call.tenant, now)
         waiting = await figures.waiting(session, call.tenant)
         buried = await figures.buried(session, call.tenant)
-        shut = await figures.open_destinations(session, call.tenant)
+        open_circuits = await figures.open_destinations(session, call.tenant)
         failing = await figures.failing_schedules(session, call.tenant)
     summed = _summed(recent)
     depths = _depths(waiting)
-    named = (one.scope.queue for one in held if one.scope.queue is not None)
+    named = (one.scope.queue for one in standing if one.scope.queue is not None)
     names = sorted({*depths, *named, *(queue for row in living for queue in row.queues)})
     queues = [
         QueueDepth(
@@ -98,7 +98,7 @@ async def read_overview(call: Call[Nothing, None]) -> Response:
             ready=depths[name][0] if name in depths else 0,
             oldest_age_seconds=_age(depths[name][1], now) if name in depths else 0.0,
             workers=sum(name in row.queues for row in living),
-            is_paused=any(one.scope.touches(Scope(queue=name)) for one in held),
+            is_paused=any(one.scope.touches(Scope(queue=name)) for one in standing),
         )
         for name in names
     ]
@@ -114,7 +114,7 @@ async def read_overview(call: Call[Nothing, None]) -> Response:
         dead=min(buried.runs, COUNTED_MAX),
         dead_is_more=buried.runs > COUNTED_MAX,
         queues=queues,
-        attention=needing_attention(queues, held, buried, shut, failing, unknown_of(waiting, living, now)),
+        attention=needing_attention(queues, standing, buried, open_circuits, failing, unknown_of(waiting, living, now)),
     )
     return Response(200, shown)
 
@@ -230,8 +230,8 @@ _COUNTS = tuple(name for name in Step.__struct_fields__ if name not in ("at", "s
 
 def _summed(steps: Sequence[Step]) -> Step:
     counts = {name: sum(getattr(one, name) for one in steps) for name in _COUNTS}
-    skew = [sum(places) for places in zip(*(one.skew for one in steps), strict=True)]
-    duration = [sum(places) for places in zip(*(one.duration for one in steps), strict=True)]
+    skew = [sum(counts) for counts in zip(*(one.skew for one in steps), strict=True)]
+    duration = [sum(counts) for counts in zip(*(one.duration for one in steps), strict=True)]
     return Step(at=_EPOCH, **counts, skew=skew, duration=duration)
 
 

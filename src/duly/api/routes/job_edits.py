@@ -211,8 +211,8 @@ async def _bring(call: Call[Any, Any], found: Mapping[str, Any], requested: JobS
     """Bring a job, as it was read, to a definition. Raises VersionChanged, Refused."""
     if found["owner"] == OWNER:
         raise DeclaredInCode(f"job {found['name']!r} is declared in {found['source']}; change it there")
-    marks = carried_of(found["options"]) | call.run_metadata
-    job = call.services.allowed.admitted(compile_recurring(requested, call.now, marks))
+    carried = carried_of(found["options"]) | call.run_metadata
+    job = call.services.allowed.admitted(compile_recurring(requested, call.now, carried))
     job = msgspec.structs.replace(job, owner=found["owner"], source=found["source"])
     await edit_version(call.database, found["job_id"], found["generation"], job)
     shown = await shown_job(call.database, call.tenant, found["job_id"])

@@ -91,10 +91,10 @@ concurrency_key_routes = Routes("concurrency keys", reads="jobs:read", writes="j
 @concurrency_key_routes.add("GET /v1/concurrency-keys", responses={200: ConcurrencyKeyList})
 async def list_concurrency_keys(call: Call[PageQuery, None]) -> Response:
     """List the concurrency keys and rate limits that are in use or limited."""
-    after = paging.position(call.query.page_token, "gates", str)
+    after = paging.position(call.query.page_token, "concurrency keys", str)
     found = await concurrency_keys.page(call.database, call.tenant, after, call.query.page_size)
     last = found[-1].key if len(found) == call.query.page_size else None
-    return paging.page(ConcurrencyKeyList, [_shown_gate(one) for one in found], last, "gates")
+    return paging.page(ConcurrencyKeyList, [_shown_key(one) for one in found], last, "concurrency keys")
 
 
 @concurrency_key_routes.add("GET /v1/concurrency-keys/{name}", responses={200: ConcurrencyKey})
@@ -104,7 +104,7 @@ async def read_concurrency_key(call: Call[Nothing, None]) -> Response:
     found = await concurrency_keys.find(call.database, call.tenant, key)
     if found is None:
         raise NotFound(f"no concurrency key {key!r}: no run waits for it, and no limit is set")
-    return Response(200, _shown_gate(found))
+    return Response(200, _shown_key(found))
 
 
 @concurrency_key_routes.add(
@@ -122,7 +122,7 @@ async def limit_concurrency_key(call: Call[Nothing, ConcurrencyKeyLimits]) -> Re
         else Rate(call.name, requested.rate.limit, requested.rate.per, requested.rate.burst)
     )
     return Response(
-        200, _shown_gate(await moves.limit(call.database, call.tenant, call.name, slots=requested.limit, rate=rate))
+        200, _shown_key(await moves.limit(call.database, call.tenant, call.name, slots=requested.limit, rate=rate))
     )
 
 
@@ -135,13 +135,13 @@ async def unlimit_concurrency_key(call: Call[Nothing, None]) -> Response:
     return Response(204)
 
 
-def _shown_gate(one: concurrency_keys.ConcurrencyKey) -> ConcurrencyKey:
+def _shown_key(one: concurrency_keys.ConcurrencyKey) -> ConcurrencyKey:
     limits = None
     if one.changed_at is not None:
         rate = _rate(one.limit_per_second, one.limit_burst)
         limits = SetLimits(limit=one.limit_slots, rate=rate, changed_at=one.changed_at)
     has_slots = one.slots is not None or one.waiting > 0 or one.limit_slots is not None
-    kind: Any = kind_of(one.key, is_line=one.is_line, has_slots=has_slots)
+    kind: Any = kind_of(one.key, is_fifo=one.is_fifo, has_slots=has_slots)
     return ConcurrencyKey.of(one, kind=kind, rate=_rate(one.per_second, one.burst), limits=limits)
 
 

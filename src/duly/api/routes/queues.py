@@ -68,12 +68,14 @@ async def list_queues(call: Call[QueueQuery, None]) -> Response:
     remaining = (await overloads.standing(call.database)).values()
     overloaded = [one for one in remaining if everyone or one.tenant == call.tenant]
     living = [row for row in pressure.living if (_takes_runs(row) if everyone else row.serves(call.tenant))]
-    held = [one for one in await pauses.standing(call.database) if everyone or one.scope.tenant in (None, call.tenant)]
+    standing = [
+        one for one in await pauses.standing(call.database) if everyone or one.scope.tenant in (None, call.tenant)
+    ]
     depths = await _depths(call.database) if everyone else pressure.own
     unknown = await ready.unroutable(call.database) if everyone else []
-    named = (one.scope.queue for one in held if one.scope.queue is not None)
+    named = (one.scope.queue for one in standing if one.scope.queue is not None)
     names = sorted({*depths, *(queue for row in living for queue in row.queues), *named})
-    seen = _Seen(pressure, depths, living, held, overloaded, unknown)
+    seen = _Seen(pressure, depths, living, standing, overloaded, unknown)
     return Response(200, QueueList(items=[_queue(name, seen) for name in names]))
 
 
@@ -218,7 +220,7 @@ class _Seen(msgspec.Struct, frozen=True):
     pressure: Pressure
     depths: Mapping[str, Depth]
     living: Sequence[WorkerRow]
-    held: Sequence[Held]
+    standing: Sequence[Held]
     overloaded: Sequence[Overload]
     unknown: Sequence[Mapping[str, Any]]
 
@@ -234,7 +236,7 @@ def _takes_runs(row: WorkerRow) -> bool:
 def _queue(name: str, seen: _Seen) -> Queue:
     pressure, depth = seen.pressure, seen.depths.get(name)
     serving = [row for row in seen.living if name in row.queues]
-    touching = [one for one in seen.held if one.scope.touches(Scope(queue=name))]
+    touching = [one for one in seen.standing if one.scope.touches(Scope(queue=name))]
     overloaded = [one for one in seen.overloaded if one.queue == name]
     age = (pressure.read_at - depth.oldest_due_at).total_seconds() if depth else 0.0
     return Queue(

@@ -32,7 +32,7 @@ from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
 from duly.moves.dead import replay
 from duly.moves.rerun import Changes
-from duly.moves.rerun import rerun as make_again
+from duly.moves.rerun import rerun as create_rerun
 from duly.store.boxes import runs
 from duly.store.reads import explain, lists, overview
 from duly.wire.explanations import Explanation
@@ -110,7 +110,7 @@ async def read_logs(call: Call[LogQuery, None]) -> Response:
     after = paging.position(call.query.page_token, of, tuple[_Number, _Number]) or _FIRST_LINE
     found = await find_run(call.database, call.tenant, run_id)
     if call.wants_events:
-        return _followed(call, run_id, after)
+        return _log_stream(call, run_id, after)
     lines = await runs.read_logs(call.database, run_id, after)
     last = (lines[-1]["attempt"], lines[-1]["number"]) if lines else after
     page = LogPage(
@@ -121,7 +121,7 @@ async def read_logs(call: Call[LogQuery, None]) -> Response:
     return Response(200, page)
 
 
-def _followed(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Response:
+def _log_stream(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Response:
     logs, last_id = call.services.hub.logs, call.headers.get("last-event-id")
     place = after if last_id is None else place_of(last_id)
     held = call.services.open_requests.take(LOGS, call.identity.key)
@@ -199,13 +199,13 @@ async def rerun(call: Call[Nothing, RerunRequest]) -> Response:
         None if requested.payload is None else payloads.encode(requested.payload, f"the payload of {found['handler']}")
     )
     queue = None if requested.queue is None else check_name(requested.queue, "queue")
-    created = await make_again(
+    created = await create_rerun(
         call.database,
         run_id,
         key=call.key or str(call.services.rng.uuid()),
         tenant=call.tenant,
         changes=Changes(payload, queue, requested.priority, requested.at),
-        marks=call.run_metadata,
+        labels=call.run_metadata,
         check=call.services.allowed.admitted,
     )
     if created.scheduled_at - call.now <= HORIZON:

@@ -19,7 +19,7 @@ from duly.wire.schema.schedule_schema import CalendarFields
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("calendars", reads="jobs:read", writes="jobs:write")
-_CALENDAR_USERS_TOLD = 50
+_CALENDAR_USERS_SHOWN = 50
 
 
 @routes.add("GET /v1/calendars", responses={200: Calendars})
@@ -68,7 +68,7 @@ async def delete_calendar(call: Call[Nothing, None]) -> Response:
 
 
 async def _users(call: Call[Any, Any], name: str) -> list[CalendarUser]:
-    users = await schedules.using_calendar(call.database, call.tenant, name, None, _CALENDAR_USERS_TOLD)
+    users = await schedules.using_calendar(call.database, call.tenant, name, None, _CALENDAR_USERS_SHOWN)
     return [CalendarUser.of(one) for one in users]
 
 

@@ -110,8 +110,8 @@ async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Response:
     worker_id = call.id("worker_id")
     wait = read_duration(call.body.wait, "wait", timedelta(), WAIT_MAX)
     # A claim that does not wait needs no slot.
-    place = call.services.open_requests.take(CLAIMS, call.identity.key) if wait else nullcontext()
-    with place:
+    open_request = call.services.open_requests.take(CLAIMS, call.identity.key) if wait else nullcontext()
+    with open_request:
         async with watched_connection() as hung_up:
             parcels = await _poll(call, worker_id, wait.total_seconds(), hung_up)
             if parcels and hung_up.done():  # nobody will receive them

@@ -206,9 +206,9 @@ async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Response:
     return Response(200, NodesAdded(workflow_id=workflow_id, nodes=names))
 
 
-def compiled_workflow(spec: WorkflowSpec, allowed: Allowed, marks: Mapping[str, Any]) -> KnownWorkflow:
+def compiled_workflow(spec: WorkflowSpec, allowed: Allowed, metadata: Mapping[str, Any]) -> KnownWorkflow:
     """Compile the workflow of a request, if everything in it is allowed here. Raises InvalidWorkflow, InvalidOption."""
-    known = compile_workflow(spec, **marks)
+    known = compile_workflow(spec, **metadata)
     allowed.check_callbacks_allowed(known.callbacks)
     _check_allowed(known.nodes, allowed)
     check_workflow(known)

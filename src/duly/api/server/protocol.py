@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
             else:
                 self._await_reading(now)
         elif now >= self._until:
-            self._run_late(now)
+            self._time_out(now)
 
     def _reset(self) -> None:
         """Close without what is unread: otherwise the system would keep it for whoever does not read it."""
@@ -168,7 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _await_reading(self, now: float) -> None:
         self._write_until, self._unread = now + WRITE_SECONDS, self.transport.get_write_buffer_size()
 
-    def _run_late(self, now: float) -> None:
+    def _time_out(self, now: float) -> None:
         if self._is_refused:
             self.transport.abort()
         elif not self._in_body:

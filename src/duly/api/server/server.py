@@ -27,7 +27,7 @@ from duly.api.server.protocol import (
 from duly.clock import Rng
 
 CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX = 1_000, 250
-_ACCEPTED_AT_ONCE = 64
+_ACCEPTED_MAX = 64
 _PAUSE_SECONDS = 0.1
 
 
@@ -71,14 +71,14 @@ class _Guest(uvicorn.Server):
         await super().shutdown(sockets=[self._listener])
 
     def _accept(self) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
+        for _ in range(_ACCEPTED_MAX):
             try:
                 accepted, name = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:  # The system has no room for more; what waits is accepted when it has.
                 self._loop.remove_reader(self._listener.fileno())
-                self._loop.call_later(_PAUSE_SECONDS, self._accept_again)
+                self._loop.call_later(_PAUSE_SECONDS, self._resume_accepting)
                 return
             peer = self._connections.make_room(group_of(name[0]) if name else "")  # A local socket has no address.
             if peer is not None:
@@ -86,7 +86,7 @@ class _Guest(uvicorn.Server):
             else:
                 self._refuse(accepted)
 
-    def _accept_again(self) -> None:
+    def _resume_accepting(self) -> None:
         if not self.should_exit:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
@@ -104,17 +104,17 @@ class _Guest(uvicorn.Server):
             _loop=self._loop,
         )
         self._connections.add(protocol)
-        task = protocol.connecting = self._loop.create_task(self._hand_over(accepted, protocol))
+        task = protocol.connecting = self._loop.create_task(self._attach(accepted, protocol))
         self._connecting.add(task)
-        task.add_done_callback(partial(self._handed_over, accepted, protocol))
+        task.add_done_callback(partial(self._attached, accepted, protocol))
 
-    async def _hand_over(self, accepted: socket.socket, protocol: BoundedProtocol) -> None:
+    async def _attach(self, accepted: socket.socket, protocol: BoundedProtocol) -> None:
         """Pass a connection to the loop, over TLS if configured. Raises OSError."""
         tls = self.config.ssl
         limits = {"ssl_handshake_timeout": HEAD_SECONDS_MAX, "ssl_shutdown_timeout": WRITE_SECONDS} if tls else {}
         await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls, **limits)
 
-    def _handed_over(self, accepted: socket.socket, protocol: BoundedProtocol, task: asyncio.Task[None]) -> None:
+    def _attached(self, accepted: socket.socket, protocol: BoundedProtocol, task: asyncio.Task[None]) -> None:
         self._connecting.discard(task)
         if task.cancelled() or task.exception() is not None:  # It has hung up, speaks no TLS, or had to give way.
             self._connections.remove(protocol)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from duly.domain.limits.pause import Pause
-from duly.domain.targets.words import what_lets_it_run
+from duly.domain.targets.words import unroutable_remedy
 from duly.store.reads.figures import COUNTED_MAX, Buried, Waiting
 from duly.store.tables.workers import WorkerRow
 from duly.wire.figures import Attention, QueueDepth
@@ -18,26 +18,26 @@ UNKNOWN_MAX = 10  # handlers that no live worker has
 
 def needing_attention(
     queues: Sequence[QueueDepth],
-    held: Sequence[Pause],
+    standing: Sequence[Pause],
     buried: Buried,
-    shut: Sequence[Mapping[str, Any]],
+    open_circuits: Sequence[Mapping[str, Any]],
     failing: Sequence[Mapping[str, Any]],
     unknown: Sequence[Waiting] = (),
 ) -> list[Attention]:
     """List what needs a person, from the facts read; `unknown` are the unroutable runs."""
     found = [
-        *_pauses(held),
+        *_pauses(standing),
         *_queues(queues),
         *_unknown(unknown),
         *_dead(buried),
-        *_destinations(shut),
+        *_destinations(open_circuits),
         *_schedules(failing),
     ]
     return sorted(found, key=lambda one: one.severity != "bad")
 
 
-def _pauses(held: Sequence[Pause]) -> Iterator[Attention]:
-    for one in held:
+def _pauses(standing: Sequence[Pause]) -> Iterator[Attention]:
+    for one in standing:
         if one.scope.queue is None:
             yield Attention(
                 code="everything_paused", severity="bad", text=f"Nothing starts: {one.reason} ({one.paused_by})."
@@ -75,7 +75,7 @@ def unknown_of(waiting: Sequence[Waiting], living: Sequence[WorkerRow], now: dat
 
 def _unknown(unknown: Sequence[Waiting]) -> Iterator[Attention]:
     for one in unknown:
-        remedy = what_lets_it_run(one.handler, one.queue)
+        remedy = unroutable_remedy(one.handler, one.queue)
         text = f"No live worker of queue {one.queue} has handler {one.handler}, and {_runs(one.runs)} for it: {remedy}."
         yield Attention(code="unroutable", severity="bad", text=text, id=one.handler, count=one.runs)
 
@@ -96,8 +96,8 @@ def _dead(buried: Buried) -> Iterator[Attention]:
         yield Attention(code="dead", severity="warning", text=text[:1].upper() + text[1:], count=buried.runs)
 
 
-def _destinations(shut: Sequence[Mapping[str, Any]]) -> Iterator[Attention]:
-    for one in shut:
+def _destinations(open_circuits: Sequence[Mapping[str, Any]]) -> Iterator[Attention]:
+    for one in open_circuits:
         text = f"{one['origin']} fails: its circuit is open, and deliveries wait."
         yield Attention(code="destination_open", severity="warning", text=text, id=str(one["destination_id"]))
 

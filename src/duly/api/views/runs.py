@@ -158,8 +158,8 @@ def _skew(attempts: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the start delay of the first attempt that started, in milliseconds."""
     for row in attempts:
         if row["started_at"] is not None:
-            late: timedelta = row["started_at"] - row["due_at"]
-            return round(late.total_seconds() * 1000, 3)
+            start_delay: timedelta = row["started_at"] - row["due_at"]
+            return round(start_delay.total_seconds() * 1000, 3)
     return None
 
 

@@ -27,7 +27,7 @@ from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import QUEUE_DEFAULT
 from duly.domain.targets.spec import Called, FunctionTarget
 from duly.domain.targets.target import is_reserved
-from duly.domain.targets.words import what_lets_it_run
+from duly.domain.targets.words import unroutable_remedy
 from duly.wire.queues import Worker
 from duly.wire.runs import Dependency
 
@@ -115,14 +115,14 @@ def _obstacles(job: Submission | Recurring, live: Sequence[Worker], app_path: st
     serving = [row for row in live if job.queue in row.queues]
     if not serving:
         if is_reserved(job.handler):
-            remedy = what_lets_it_run(job.handler, job.queue, app)
+            remedy = unroutable_remedy(job.handler, job.queue, app)
             return [f"no worker serves queue {job.queue}, so it waits; {remedy}"]
         flag = "" if job.queue == QUEUE_DEFAULT else f" --queue {job.queue}"
         return [f"no worker serves queue {job.queue}, so it waits; start one: {command}{flag}"]
     if not any(job.handler in row.handlers for row in serving):
         known = sorted({name for row in serving for name in row.handlers})
         if is_reserved(job.handler):
-            remedy = what_lets_it_run(job.handler, job.queue, app)
+            remedy = unroutable_remedy(job.handler, job.queue, app)
             return [f"no live worker of queue {job.queue} offers {job.handler}, so it waits; {remedy}"]
         others = f"known on queue {job.queue}: {_few(known) or 'none'}"
         return [f"no live worker has handler {job.handler!r}, so it waits; start one that does: {command}   ({others})"]

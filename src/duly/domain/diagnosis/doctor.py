@@ -21,7 +21,7 @@ from duly.domain.jobs.filter import quoted
 from duly.domain.limits.overload import Overload
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.targets.target import is_reserved
-from duly.domain.targets.words import what_lets_it_run
+from duly.domain.targets.words import unroutable_remedy
 
 SHARDS = 64
 LAG_SECONDS_MAX = 5.0
@@ -225,7 +225,7 @@ def _engine(facts: Facts) -> Iterator[Finding]:
         yield _error(
             "shards_unheld",
             f"{SHARDS - facts.shards_held} of {SHARDS} shards are held by no scheduler: their schedules do not fire.",
-            "Check the schedulers' logs. A scheduler whose time zone data is not in force holds no shard.",
+            "Check the schedulers' logs. A scheduler of_tenants time zone data is not in force holds no shard.",
         )
     if facts.lag_seconds > LAG_SECONDS_MAX:
         yield _error(
@@ -358,20 +358,20 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
             "Correct the clock of the database's host and keep it synchronised with chrony or systemd-timesyncd. If it was ahead"
             " before and is right now, run urgent jobs by hand: duly jobs trigger JOB.",
         )
-    apart = [one for one in facts.clocks if abs(one.offset_seconds) > CLOCK_SECONDS_MAX]
-    for host in sorted({one.host for one in apart}):
-        of_host = [one for one in apart if one.host == host]
+    differing = [one for one in facts.clocks if abs(one.offset_seconds) > CLOCK_SECONDS_MAX]
+    for host in sorted({one.host for one in differing}):
+        of_host = [one for one in differing if one.host == host]
         worst = max(of_host, key=lambda one: abs(one.offset_seconds)).offset_seconds
         roles = ", ".join(sorted({one.role for one in of_host}))
         yield _warning(
             "host_clock_differs",
-            f"The clock of host {host} ({roles}) is {_apart(worst)}. Runs and signatures use the"
+            f"The clock of host {host} ({roles}) is {_offset_text(worst)}. Runs and signatures use the"
             " database's clock; logs and certificate checks on that host do not.",
             "Synchronise its clock with chrony or systemd-timesyncd.",
         )
 
 
-def _apart(seconds: float) -> str:
+def _offset_text(seconds: float) -> str:
     return f"{abs(seconds):.1f} s {'ahead of' if seconds > 0 else 'behind'} the database's"
 
 
@@ -396,7 +396,7 @@ def _agreement(facts: Facts) -> Iterator[Finding]:
     if abs(facts.clock_difference_seconds) > CLOCK_SECONDS_MAX:
         yield _notice(
             "clock_differs",
-            f"This machine's clock is {_apart(facts.clock_difference_seconds)}. Runs use the"
+            f"This machine's clock is {_offset_text(facts.clock_difference_seconds)}. Runs use the"
             " database's clock, so none is late; times in logs do not match.",
             "Synchronise both clocks with chrony or systemd-timesyncd.",
         )
@@ -408,13 +408,13 @@ def _unroutable(facts: Facts) -> Iterator[Finding]:
         waits = "waits" if one.runs == 1 and not one.is_more else "wait"
         since = f"since {moment_text(one.oldest_due_at)}, {spoken(facts.read_at - one.oldest_due_at)} ago"
         others = one.tenants != [TENANT_DEFAULT]
-        whose = f" of {'tenant' if len(one.tenants) == 1 else 'tenants'} {few(one.tenants)}" if others else ""
+        of_tenants = f" of {'tenant' if len(one.tenants) == 1 else 'tenants'} {few(one.tenants)}" if others else ""
         lacks = "has that handler" if not is_reserved(one.handler) else "allows it"
         why = f"no live worker of queue {one.queue} {lacks}" if one.is_served else f"no worker serves queue {one.queue}"
         yield _warning(
             "unroutable",
-            f"{count} of {one.handler} on queue {one.queue}{whose} {waits} {since}: {why}.",
-            f"{_capital(what_lets_it_run(one.handler, one.queue))}. To cancel them:"
+            f"{count} of {one.handler} on queue {one.queue}{of_tenants} {waits} {since}: {why}.",
+            f"{_capital(unroutable_remedy(one.handler, one.queue))}. To cancel them:"
             f" duly runs cancel --filter {quote(f'handler:{quoted(one.handler)} AND queue:{quoted(one.queue)}')}",
         )
 
@@ -424,7 +424,7 @@ def _capital(text: str) -> str:
 
 
 def tomorrow_of(read_at: datetime) -> str:
-    """Return the next day, whose partitions must exist, as their names write it."""
+    """Return the next day, of_tenants partitions must exist, as their names write it."""
     return f"{read_at + timedelta(days=1):%Y%m%d}"
 
 

@@ -46,5 +46,5 @@ class Rounds:
 
 def overdue(ages: Mapping[str, float]) -> list[str]:
     """Return the loops that have not completed a round for too long, the longest first."""
-    late = [name for name, age in ages.items() if age > AGE_SECONDS_MAX]
-    return sorted(late, key=lambda name: -ages[name])
+    found = [name for name, age in ages.items() if age > AGE_SECONDS_MAX]
+    return sorted(found, key=lambda name: -ages[name])

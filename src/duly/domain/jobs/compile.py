@@ -95,7 +95,7 @@ def compile_recurring(
         raise InvalidOption("parent is for one-shots; leave out name, schedule and on_event")
     if carried.get("depends_on"):
         raise InvalidOption(
-            "after is for one-shots; leave out name, schedule and on_event, or trigger this job with on_end of the other"
+            "depends_on is for one-shots; leave out name, schedule and on_event, or trigger this job with on_end of the other"
         )
     work = _work(spec, carried, defaults, reading)
     when = ("schedule",) if spec.on_event is None else ("on_event",)
@@ -203,10 +203,10 @@ def compile_options(
     if (rate := spec.rate_limit) is not None:
         requested_rate = Rate(rate.key, rate.limit, rate.per, rate.burst)
         found["rate"] = reading.part(("rate_limit",), check_rate, requested_rate)
-    return defaults.but(**found, **_marks(spec, reading), **carried)
+    return defaults.but(**found, **_metadata(spec, reading), **carried)
 
 
-def _marks(spec: WorkSpec, reading: Reading) -> dict[str, Any]:
+def _metadata(spec: WorkSpec, reading: Reading) -> dict[str, Any]:
     """Read the metadata, which does not change how runs are run."""
     found: dict[str, Any] = {}
     if spec.tags:

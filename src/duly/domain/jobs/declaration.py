@@ -56,7 +56,7 @@ class Standing(StandingJob, frozen=True):
     removed_at: datetime | None = None
 
     @property
-    def holds_slot(self) -> bool:
+    def has_leased_run(self) -> bool:
         """Return whether it is paused only because it was removed."""
         return self.is_paused and self.pause_reason == REMOVED
 
@@ -85,7 +85,7 @@ def decide(mine: bytes | None, standing: Standing | None, live: Collection[bytes
         return Step.LEAVE if live or standing.removed_at or standing.is_over else Step.REMOVE
     if mine != standing.definition:
         return _decide_between(mine, standing, live)
-    return Step.RESTORE if standing.removed_at or standing.holds_slot else Step.LEAVE
+    return Step.RESTORE if standing.removed_at or standing.has_leased_run else Step.LEAVE
 
 
 def _decide_between(mine: bytes, standing: Standing, live: Collection[bytes]) -> Step:

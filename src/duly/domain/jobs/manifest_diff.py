@@ -54,8 +54,8 @@ class Kept(StandingJob, frozen=True):
     @property
     def definition(self) -> Recurring:
         """The job as it was requested."""
-        place = (self.queue, self.priority)
-        return Recurring(self.handler, self.payload or "{}", *place, self.shape, self.name, self.options)
+        routing = (self.queue, self.priority)
+        return Recurring(self.handler, self.payload or "{}", *routing, self.shape, self.name, self.options)
 
     @property
     def anchor(self) -> str | None:

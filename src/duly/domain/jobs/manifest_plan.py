@@ -141,7 +141,7 @@ def decide(name: str, wanted: Wanted | None, kept: Kept | None, source: str, is_
             f"is declared in {kept.source}, which is running; remove the schedule from its decorator or from the file"
         )
         return Step(**seen, kind=StepKind.REFUSE, note=note)
-    note = f"{_whose(kept)}; adopt it with --adopt, or choose another name"
+    note = f"{_owner_text(kept)}; adopt it with --adopt, or choose another name"
     return Step(**seen, kind=StepKind.ADOPT, pausing=_pausing(kept, wanted), note=note)
 
 
@@ -172,7 +172,7 @@ def _pausing(kept: Kept, wanted: Wanted) -> Pausing | None:
     return Pausing.PAUSE if wanted.is_paused else Pausing.RESUME
 
 
-def _whose(kept: Kept) -> str:
+def _owner_text(kept: Kept) -> str:
     if kept.owner == OWNER:
         return f"belongs to the file {kept.source!r}"
     return (

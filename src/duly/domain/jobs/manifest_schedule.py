@@ -54,7 +54,7 @@ def kind_of(given: object) -> str:
 
 def placed(kind: str, error: TriggerError) -> list[tuple[Path, str]]:
     """Return the problems of a schedule, with positions in the source text."""
-    return [(_place(kind, one.field), _reported(one)) for one in error.errors]
+    return [(_path_of(kind, one.field), _described(one)) for one in error.errors]
 
 
 def _contradictions(said: Mapping[str, Any], path: Path) -> list[Problem]:
@@ -91,11 +91,11 @@ def _zoned(trigger: Any, tz: str | None) -> Any:
     return trigger if names_zone or trigger.get("type") not in _ZONED else {**trigger, "tz": tz}
 
 
-def _reported(error: TriggerError) -> str:
+def _described(error: TriggerError) -> str:
     return error.message if not error.hint or error.hint in error.message else f"{error.message}; try {error.hint}"
 
 
-def _place(kind: str, field: str) -> Path:
+def _path_of(kind: str, field: str) -> Path:
     """Return the position of a field of the trigger in the source text."""
     steps = path_of(field)
     if kind == "trigger" or steps[:1] != ("trigger",):

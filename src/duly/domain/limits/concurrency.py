@@ -1,6 +1,6 @@
 """Concurrency keys and rate limits of runs: how they are requested, checked and described.
 
-A run's options have `gate`, a concurrency key and its slots; `fifo`, if its runs start in order; and `rate`, a key, its
+A run's options have `concurrency`, a key and its slots; `fifo`, if its runs start in order; and `rate`, a key, its
 starts a second, and its burst.
 """
 
@@ -74,12 +74,12 @@ def in_words(per_second: float) -> dict[str, Any]:
     return {"limit": per_second, "per": to_iso(timedelta(seconds=1))}
 
 
-def kind_of(key: str, *, is_line: bool, has_slots: bool) -> str:
-    """Return the kind of a key: who made it, and whether its runs start in order."""
+def kind_of(key: str, *, is_fifo: bool, has_slots: bool) -> str:
+    """Return the kind of a key: its origin, and whether its runs start in order."""
     if key.startswith("overlap/"):
         return "overlap"
     if key.startswith(("catch-up/", "backfill/")):
         return "backfill"
-    if is_line:
+    if is_fifo:
         return FIFO
     return "concurrency" if has_slots else "rate"

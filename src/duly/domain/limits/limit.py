@@ -17,7 +17,7 @@ OPERATOR = "the operator"
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """At most `places` runs of a scope run at once; `running` do, as far as was counted."""
+    """At most `slots` runs of a scope run at once; `running` do, as far as was counted."""
 
     scope: Scope
     slots: int
@@ -50,7 +50,7 @@ def check_slots(slots: int) -> int:
     """Check a number of slots. Raises InvalidOption."""
     if not 1 <= slots <= SLOTS_MAX:
         raise InvalidOption(
-            f"places {slots} is outside 1 to {SLOTS_MAX:,}; to stop all starts, pause; for no limit, delete it"
+            f"slots {slots} is outside 1 to {SLOTS_MAX:,}; to stop all starts, pause; for no limit, delete it"
         )
     return slots
 

@@ -26,7 +26,7 @@ class RateLimit(msgspec.Struct, frozen=True):
     rate: float
 
     @property
-    def whose(self) -> str:
+    def owner(self) -> str:
         """The kind of owner: `key` or `tenant`."""
         return self.bucket.partition(":")[0]
 
@@ -51,12 +51,12 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def headers(self) -> dict[str, str]:
         """The limit as HTTP headers."""
-        name, full_in = self.limit.whose, (self.limit.burst - self.remaining) / self.limit.rate
-        reported = {
+        name, full_in = self.limit.owner, (self.limit.burst - self.remaining) / self.limit.rate
+        headers = {
             "RateLimit-Policy": f'"{name}";q={self.limit.burst};w={BURST_SECONDS}',
             "RateLimit": f'"{name}";r={self.remaining};t={max(0, ceil(full_in))}',
         }
-        return reported if self.is_allowed else reported | {"Retry-After": str(max(1, ceil(self.retry_after)))}
+        return headers if self.is_allowed else headers | {"Retry-After": str(max(1, ceil(self.retry_after)))}
 
 
 class RequestBudget(msgspec.Struct):

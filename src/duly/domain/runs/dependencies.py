@@ -20,11 +20,11 @@ def check_dependencies(requested: Iterable[tuple[UUID | str, str]]) -> DependsOn
     pairs = tuple((_job(job), _end(on, job)) for job, on in requested)
     if len(pairs) > DEPENDENCIES_MAX:
         raise InvalidOption(
-            f"after names {len(pairs)} jobs; the limit is {DEPENDENCIES_MAX}. Chain some of them, or use a workflow"
+            f"depends_on names {len(pairs)} jobs; the limit is {DEPENDENCIES_MAX}. Chain some of them, or use a workflow"
         )
     named = Counter(job for job, _ in pairs)
     if (twice := next((job for job, times in named.items() if times > 1), None)) is not None:
-        raise InvalidOption(f"after names job {twice} twice; name it once, with on: always for any end")
+        raise InvalidOption(f"depends_on names job {twice} twice; name it once, with on: always for any end")
     return pairs
 
 
@@ -39,11 +39,11 @@ def _job(value: UUID | str) -> str:
         return str(value if isinstance(value, UUID) else UUID(value))
     except (ValueError, AttributeError, TypeError):
         raise InvalidOption(
-            f"after {shown(value)} is not a job id; use the id that submitting the job returned"
+            f"depends_on {shown(value)} is not a job id; use the id that submitting the job returned"
         ) from None
 
 
 def _end(on: str, job: UUID | str) -> str:
     if on not in ON:
-        raise InvalidOption(f"after {job} on {shown(on)} is unknown; use success, failure or always")
+        raise InvalidOption(f"depends_on {job} on {shown(on)} is unknown; use success, failure or always")
     return on

@@ -109,8 +109,8 @@ class RunOptions(msgspec.Struct, frozen=True):
             _changed(self.policy, fields), _changed(self.metadata, fields), _changed(self.history, fields)
         )
 
-    def again(self, run_id: UUID, labels: Mapping[str, Any]) -> RunOptions:
-        """Return the options of a new run that repeats an ended one, for the request that `marks` describe.
+    def for_rerun(self, run_id: UUID, labels: Mapping[str, Any]) -> RunOptions:
+        """Return the options of a new run that repeats an ended one, for the request that `labels` describe.
 
         A run of a schedule drops the schedule's overlap and failure count.
         """

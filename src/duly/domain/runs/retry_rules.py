@@ -76,14 +76,14 @@ def read_rules(rules: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
 
 def described_rule(rule: Rule) -> dict[str, Any]:
     """Write a rule as users do."""
-    reported: dict[str, Any] = {
+    described: dict[str, Any] = {
         "error": rule.error,
         "status": _number_or_text(rule.status),
         "exit": _number_or_text(rule.exit),
         "action": rule.action,
         "delay": None if rule.delay is None else to_iso(rule.delay),
     }
-    return {name: value for name, value in reported.items() if value is not None}
+    return {name: value for name, value in described.items() if value is not None}
 
 
 def _read_rule(rule: Mapping[str, Any], number: int) -> Rule:
@@ -97,7 +97,7 @@ def _read_rule(rule: Mapping[str, Any], number: int) -> Rule:
         raise InvalidOption(f"{what} needs exactly one of error, status and exit")
     action = said.get("action")
     if action not in ACTIONS:
-        raise InvalidOption(f"{what} has an unknown then {shown(action)}; use one of {', '.join(ACTIONS)}")
+        raise InvalidOption(f"{what} has an unknown action {shown(action)}; use one of {', '.join(ACTIONS)}")
     return Rule(
         action,
         None if "error" not in said else _error(said["error"], what),
@@ -110,10 +110,10 @@ def _read_rule(rule: Mapping[str, Any], number: int) -> Rule:
 def _delay(value: Any, action: Action, what: str) -> float | None:
     if value is None:
         if action == "snooze":
-            raise InvalidOption(f"{what} has snooze without delay; add a delay, such as PT5M")
+            raise InvalidOption(f"{what} has the action snooze without delay; add a delay, such as PT5M")
         return None
     if action == "dead":
-        raise InvalidOption(f"{what} has bury with a delay; leave the delay out")
+        raise InvalidOption(f"{what} has the action dead with a delay; leave the delay out")
     seconds = parse_option(value, f"{what}: delay").total_seconds()
     if seconds < 0 or (action == "snooze" and seconds == 0):
         raise InvalidOption(f"{what}: delay {value!r} must be more than 0")

@@ -37,7 +37,7 @@ def check_slots(slots: int) -> int:
     """Check a number of requests at once. Raises InvalidOption."""
     if not 1 <= slots <= SLOTS_MAX:
         raise InvalidOption(
-            f"places {slots} is outside 1 to {SLOTS_MAX:,}, the number of concurrent requests; choose another limit"
+            f"slots {slots} is outside 1 to {SLOTS_MAX:,}, the number of concurrent requests; choose another limit"
         )
     return slots
 

@@ -101,8 +101,8 @@ def handler_of(target: Target) -> str:
 
 def target_of_node(node: Mapping[str, Any]) -> Target | None:
     """Return the target of a workflow target's node, unless it is a function."""
-    reported = (node.get("options") or {}).get("target")
-    return None if reported is None else msgspec.convert(reported, Target)
+    found = (node.get("options") or {}).get("target")
+    return None if found is None else msgspec.convert(found, Target)
 
 
 def type_of(handler: str) -> str:

@@ -23,19 +23,19 @@ class Taken(StrEnum):
     """The meaning of a status for the run."""
 
     DONE = "done"
-    AGAIN = "again"
+    RETRY = "retry"
     FINAL = "final"
 
 
 def take(status: int, target: Webhook) -> Taken:
     """Return the meaning of a status: by the job's lists, else by default."""
     if status in target.retry:
-        return Taken.AGAIN
+        return Taken.RETRY
     if status in target.final:
         return Taken.FINAL
     if 200 <= status < 300:
         return Taken.DONE
-    return Taken.AGAIN if is_ailing(status) else Taken.FINAL
+    return Taken.RETRY if is_ailing(status) else Taken.FINAL
 
 
 def is_ailing(status: int) -> bool:
@@ -65,10 +65,10 @@ def result_of(status: int, body: bytes, *, is_whole: bool, is_packed: bool) -> s
             return encode(msgspec.json.decode(body), "the answer", RESULT_BYTES_MAX)
         except (msgspec.DecodeError, InvalidPayload, RecursionError, UnicodeDecodeError):
             pass
-    reported: dict[str, Any] = {"status": status}
+    found: dict[str, Any] = {"status": status}
     if body:
-        reported["body"] = "(compressed)" if is_packed else excerpt(body)
-    return msgspec.json.encode(reported).decode()
+        found["body"] = "(compressed)" if is_packed else excerpt(body)
+    return msgspec.json.encode(found).decode()
 
 
 def excerpt(body: bytes) -> str:

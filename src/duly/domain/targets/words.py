@@ -24,7 +24,7 @@ def described(target: Mapping[str, Any]) -> str:
     return str(target.get("handler") or target["type"])
 
 
-def what_lets_it_run(handler: str, queue: str, app: str = "module:app") -> str:
+def unroutable_remedy(handler: str, queue: str, app: str = "module:app") -> str:
     """Describe the worker that would run a handler: for a function one of its app, for other targets one that allows it."""
     flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
     if handler == WEBHOOK:

@@ -209,15 +209,15 @@ def _restore(carrier: Carrier, tenant: int, before: Carrier) -> bool:
         return False
     known = before if before and _goes_where(carrier, tenant, before) else {}
     if is_url_hidden:
-        carrier["sealed_url"] = known.get("sealed_url") or _stands_for_nothing("the query", "the URL")
+        carrier["sealed_url"] = known.get("sealed_url") or _refuse_unknown_secret("the query", "the URL")
     values = {(place.kind, place.name.lower()): place.value for place in _places(known) if is_sealed(place.value)}
     for place in hidden:
         found = values.get((place.kind, place.name.lower()))
-        place.put(found or _stands_for_nothing(place.name, f"{place.kind} of the target"))
+        place.put(found or _refuse_unknown_secret(place.name, f"{place.kind} of the target"))
     return True
 
 
-def _stands_for_nothing(name: str, where: str) -> NoReturn:
+def _refuse_unknown_secret(name: str, where: str) -> NoReturn:
     raise InvalidOption(
         f"{name} in {where} is {HIDDEN}, which keeps the stored value, but there is none: the job is new, has no such"
         " value, or now has another URL, program, network or other variables. Send the value itself"

@@ -23,19 +23,19 @@ _COPIED = (
     "replays",
 )
 RUNNING = "running"
-_HELD = "leased"  # the box of runs that workers hold
+_LEASED = "leased"  # the box of runs that workers hold
 
 
 def described_nodes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Describe nodes: one whose run is leased is running, and a map waits for its parents, not for its items."""
     items = {row["name"]: row["item_of"] for row in rows if row["item_of"] is not None}
-    return [_reported(row, items) for row in rows]
+    return [_described(row, items) for row in rows]
 
 
-def _reported(row: Mapping[str, Any], items: Mapping[str, str]) -> dict[str, Any]:
+def _described(row: Mapping[str, Any], items: Mapping[str, str]) -> dict[str, Any]:
     return {
         **{name: row[name] for name in _COPIED},
-        "state": RUNNING if row["box"] == _HELD else row["state"],
+        "state": RUNNING if row["box"] == _LEASED else row["state"],
         "target": described_in_short(row["handler"], NO_OPTIONS),
         "depends_on": [edge for edge in row["parents"] if items.get(edge["node"]) != row["name"]],
     }

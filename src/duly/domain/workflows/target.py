@@ -20,7 +20,7 @@ BYTES_MAX = 262_144  # it moves with every run of its job
 def target_for(workflow: Workflow) -> WorkflowTarget:
     """Encode a workflow as a target. Raises InvalidWorkflow."""
     check_workflow(workflow)
-    target = WorkflowTarget(workflow.name, tuple(map(_reported, workflow.nodes)), workflow.tags, workflow.callbacks)
+    target = WorkflowTarget(workflow.name, tuple(map(_plain_node, workflow.nodes)), workflow.tags, workflow.callbacks)
     written = msgspec.json.encode(target)
     if (size := len(written)) > BYTES_MAX:
         raise InvalidWorkflow(
@@ -47,8 +47,8 @@ def plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
     return {**node, "options": plain_of(read_plain(given))}
 
 
-def _reported(node: Node) -> dict[str, Any]:
-    reported: dict[str, Any] = {
+def _plain_node(node: Node) -> dict[str, Any]:
+    plain: dict[str, Any] = {
         "name": node.name,
         "handler": node.submission.handler,
         "payload": node.submission.payload,
@@ -57,10 +57,10 @@ def _reported(node: Node) -> dict[str, Any]:
         "depends_on": [[edge.parent, edge.on.value] for edge in node.depends_on],
     }
     if node.submission.options != NO_OPTIONS:
-        reported["options"] = plain_of(node.submission.options)
+        plain["options"] = plain_of(node.submission.options)
     if node.map is not None:
-        reported["map"] = msgspec.to_builtins(node.map)
-    return reported
+        plain["map"] = msgspec.to_builtins(node.map)
+    return plain
 
 
 def _read(node: Mapping[str, Any]) -> Node:

@@ -2,7 +2,7 @@
 
 A node is a one-shot and its parents, each with the condition under which it counts. A node runs when all its parents
 have ended and all conditions hold; when one does not, it is skipped, which is an end like any other. The store applies
-these rules, in `duly.pauses`, `duly.end_of_workflow` and `duly.advance`; `tests/graphs.py` states them again as a test.
+these rules, in `duly.holds_for`, `duly.end_of_workflow` and `duly.advance`; `tests/graphs.py` states them again as a test.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def read_edges(node: str, depends_on: object) -> tuple[Edge, ...]:
     """Parse the parents of a node: names, or each with its condition. Raises InvalidWorkflow."""
     if not isinstance(depends_on, Sequence) or isinstance(depends_on, str):
         _refuse(
-            f"after {shown(depends_on)} of node {shown(node)} is not a list; give one: [{shown(depends_on)}]",
+            f"depends_on {shown(depends_on)} of node {shown(node)} is not a list; give one: [{shown(depends_on)}]",
             node,
             "depends_on",
         )
@@ -113,7 +113,7 @@ def _read_edge(node: str, number: int, given: object) -> Edge:
         case {"node": str(parent), **rest} if rest.keys() <= {"on"}:
             return Edge(parent, _read_condition(node, number, parent, rest.get("on", On.SUCCESS)))
     return _refuse(
-        f"after {shown(given)} of node {shown(node)} is not a dependency; give a node's name,"
+        f"depends_on {shown(given)} of node {shown(node)} is not a dependency; give a node's name,"
         ' or {"node": its name, "on": "success", "failure" or "always"}',
         node,
         "depends_on",

@@ -31,13 +31,13 @@ class Admission:
         """Admit so many submits of a key, by its own limit and its tenant's. None: it has no limit."""
         verdicts: list[Verdict] = []
         for limit in limits_of(key):
-            verdict = await self._ask(limit, count)
+            verdict = await self._verdict(limit, count)
             verdicts.append(verdict)
             if not verdict.is_allowed:
                 return verdict
         return _nearest(verdicts)
 
-    async def _ask(self, limit: RateLimit, count: int) -> Verdict:
+    async def _verdict(self, limit: RateLimit, count: int) -> Verdict:
         budget = self._budget(limit.bucket)
         monotonic = self._database.clock.monotonic()
         if budget.spend(count, monotonic):

@@ -1,7 +1,7 @@
 """The audit: records who changed what, in the transaction of the change, so that neither exists without the other.
 
 The API, SDK and command line name their actor on the database that they pass to a move (`Database.acting_as`). A move
-that people request is `audited`: with an actor it runs in one transaction, and ends with a `note` of the change.
+that people request is `audited`: with an actor it runs in one transaction, and ends with a `record` of the change.
 Without one, as in the engine's own loops, nothing is written and nothing costs more. A part of a larger change is made
 without an actor, and the larger change is recorded once.
 """

@@ -68,9 +68,9 @@ async def _see_to(database: Database, watched: Sequence[WatchedDestination], rng
         if one.destination_id is None:
             await destinations.make(database, rng.uuid(), one.tenant, one.origin)
             continue
-        turn = judge(one.health, rng.uniform())
-        if turn is not None:
-            await destinations.turn(database, one.destination_id, one.health.turn, turn)
+        change = judge(one.health, rng.uniform())
+        if change is not None:
+            await destinations.change_state(database, one.destination_id, one.health.turn, change)
         elif one.has_waiting_runs:
             going.append((one, let_through(one.queue)))
     if going and await destinations.release(database, going):
@@ -193,8 +193,8 @@ async def close(database: Database, tenant: int, destination_id: UUID) -> Destin
         is_left_alone = found.wait_until is not None and found.wait_until > found.read_at
         if found.state is State.CLOSED and not is_left_alone:
             return found
-        turn = closed_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, steady_rate=found.steady_rate))
-        if await destinations.turn(database, destination_id, found.turn, turn):
+        change = closed_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, steady_rate=found.steady_rate))
+        if await destinations.change_state(database, destination_id, found.turn, change):
             await record(database, tenant, Action.DESTINATION_CLOSED, _subject(found), was=found.state)
             return await _found(database, tenant, destination_id)
     raise Unsettled(f"destination {destination_id}")
@@ -209,25 +209,25 @@ async def leave_alone(database: Database, tenant: int, destination_id: UUID, spa
     check_open_duration(span)
     for _ in range(_LOOKS_MAX):
         found = await _found(database, tenant, destination_id)
-        turn = opened_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, openings=found.openings), span.total_seconds())
-        if await destinations.turn(database, destination_id, found.turn, turn):
+        change = opened_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, openings=found.openings), span.total_seconds())
+        if await destinations.change_state(database, destination_id, found.turn, change):
             await record(database, tenant, Action.DESTINATION_OPENED, _subject(found), duration=to_iso(span))
             return await _found(database, tenant, destination_id)
     raise Unsettled(f"destination {destination_id}")
 
 
 async def _judged(database: Database, one: Allowed, rng: Rng) -> Allowed:
-    turn = judge(one.health, rng.uniform())
-    if turn is None:
+    change = judge(one.health, rng.uniform())
+    if change is None:
         return one
-    await destinations.turn(database, one.destination_id, one.health.turn, turn)
+    await destinations.change_state(database, one.destination_id, one.health.turn, change)
     # Whoever changed it, this is its state; the next report brings the share.
-    allowed = {} if turn.state is State.CLOSED else _NOTHING_ALLOWED
-    return msgspec.structs.replace(one, health=_after(turn), has_turned=True, **allowed)
+    allowed = {} if change.state is State.CLOSED else _NOTHING_ALLOWED
+    return msgspec.structs.replace(one, health=_after(change), has_turned=True, **allowed)
 
 
-def _after(turn: StateChange) -> Health:
-    return Health(state=turn.state, openings=turn.openings, wait_seconds=turn.wait_seconds)
+def _after(change: StateChange) -> Health:
+    return Health(state=change.state, openings=change.openings, wait_seconds=change.wait_seconds)
 
 
 async def _keep_new(

@@ -19,9 +19,9 @@ from duly.store.tables import limits
 
 
 async def limit(database: Database, scope: Scope, slots: int, *, set_by: str, is_operator: bool = True) -> Limit:
-    """Let at most `places` runs of `scope` run at once. Raises InvalidOption, Refused."""
+    """Let at most `slots` runs of `scope` run at once. Raises InvalidOption, Refused."""
     check_scope(scope)
-    by = described_setter(check_name(set_by, "who sets it"), is_operator=is_operator)
+    by = described_setter(check_name(set_by, "set_by"), is_operator=is_operator)
     if not await _put(database, scope, check_slots(slots), by, is_operator=is_operator):
         await _check_not_operators(database, scope, is_operator=is_operator)
         raise Refused(

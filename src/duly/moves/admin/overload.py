@@ -27,6 +27,6 @@ async def limit_age(database: Database, queue: str, age_limit: timedelta | None,
     if age_limit is None:
         await overloads.unlimit(database, queue)
     else:
-        await overloads.limit(database, queue, check_age_limit(age_limit), check_name(set_by, "who sets it"))
+        await overloads.limit(database, queue, check_age_limit(age_limit), check_name(set_by, "set_by"))
     subject, reported = Subject("queue", queue, queue), "default" if age_limit is None else to_iso(age_limit)
     await record(database, TENANT_DEFAULT, Action.QUEUE_CHANGED, subject, int(before != age_limit), age_limit=reported)

@@ -39,41 +39,41 @@ class Change(msgspec.Struct, frozen=True):
 async def pause_scope(database: Database, scope: Scope, *, reason: str, paused_by: str) -> Change:
     """Pause `scope`: nothing new of it starts. Raises InvalidOption, or Refused when there are too many pauses."""
     check_scope(scope)
-    answer = await _pause_scope(database, scope, check_reason(reason), check_name(paused_by, "who holds it"))
+    answer = await _pause_scope(database, scope, check_reason(reason), check_name(paused_by, "paused_by"))
     if answer == "full":
         raise Refused(
             f"{scope} cannot be paused: {scope.rows_max} pauses exist already; resume some of them, or pause more at once:"
             " a whole queue, a whole tenant or everything"
         )
     await hints.send_pauses_changed(database)
-    return await _change(database, scope, PauseAnswer.PAUSED if answer == "held" else PauseAnswer.ALREADY)
+    return await _change(database, scope, PauseAnswer.PAUSED if answer == "paused" else PauseAnswer.ALREADY)
 
 
 async def resume_scope(database: Database, scope: Scope) -> Change:
     """Resume this very scope; what other pauses cover stays paused. Raises InvalidOption."""
     check_scope(scope)
-    lifted = await _resume_scope(database, scope)
+    is_resumed = await _resume_scope(database, scope)
     await hints.send_pauses_changed(database)
-    return await _change(database, scope, PauseAnswer.RESUMED if lifted else PauseAnswer.NOT_PAUSED)
+    return await _change(database, scope, PauseAnswer.RESUMED if is_resumed else PauseAnswer.NOT_PAUSED)
 
 
 @audited
 async def _pause_scope(database: Database, scope: Scope, reason: str, paused_by: str) -> str:
     answer = await pauses.pause_scope(database, scope, reason, paused_by)
-    held = int(answer == "held")
+    created = int(answer == "paused")
     await record(
-        database, tenant_of(scope), Action.PAUSE_CREATED, subject_of(scope), held, tenant=scope.tenant, reason=reason
+        database, tenant_of(scope), Action.PAUSE_CREATED, subject_of(scope), created, tenant=scope.tenant, reason=reason
     )
     return answer
 
 
 @audited
 async def _resume_scope(database: Database, scope: Scope) -> bool:
-    is_lifted = await pauses.resume_scope(database, scope)
+    is_resumed = await pauses.resume_scope(database, scope)
     await record(
-        database, tenant_of(scope), Action.PAUSE_REMOVED, subject_of(scope), int(is_lifted), tenant=scope.tenant
+        database, tenant_of(scope), Action.PAUSE_REMOVED, subject_of(scope), int(is_resumed), tenant=scope.tenant
     )
-    return is_lifted
+    return is_resumed
 
 
 def check_scope(scope: Scope) -> None:
@@ -87,6 +87,4 @@ def check_scope(scope: Scope) -> None:
 
 
 async def _change(database: Database, scope: Scope, answer: PauseAnswer) -> Change:
-    return Change(
-        answer, [pause_scope for pause_scope in await pauses.standing(database) if pause_scope.scope.touches(scope)]
-    )
+    return Change(answer, [one for one in await pauses.standing(database) if one.scope.touches(scope)])

@@ -18,7 +18,7 @@ from duly.domain.tenancy.sealed_options import reseal_options
 from duly.domain.tenancy.sealing import CannotOpen, Keyring
 from duly.store.connection.database import Database
 from duly.store.tenancy import sealed as store
-from duly.store.tenancy.sealed import Held
+from duly.store.tenancy.sealed import SealedRow
 
 BLOCKS = 64  # read by one statement
 ROWS = 200  # written by one
@@ -44,14 +44,14 @@ async def reseal(database: Database, keyring: Keyring, rng: Rng) -> Resealed:
     done = Resealed()
     await _signing_secrets(database, keyring, rng, done)
     before = done.unopened
-    for again in reversed(range(_ROUNDS_MAX)):
+    for rounds_left in reversed(range(_ROUNDS_MAX)):
         done.unopened = before
         for table, column in store.MOVING:
             await _table(database, keyring, table, column, done)
         done.left = await store.left(database, keyring.key_id)
         if done.left <= done.unopened - before:
             break
-        if again:
+        if rounds_left:
             await database.clock.sleep(_PAUSE_SECONDS)
     # Last, because runs that were active until now are here.
     for table, column in store.HISTORY:
@@ -82,9 +82,9 @@ async def _table(database: Database, keyring: Keyring, table: str, column: str, 
 
 
 async def _rows(
-    database: Database, keyring: Keyring, part: str, column: str, held: Sequence[Held], done: Resealed
+    database: Database, keyring: Keyring, part: str, column: str, held: Sequence[SealedRow], done: Resealed
 ) -> None:
-    opened = list[Held]()
+    opened = list[SealedRow]()
     for one in held:
         try:
             reseal_options(one.options, one.tenant, keyring)

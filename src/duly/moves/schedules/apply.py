@@ -93,7 +93,7 @@ async def apply(
     Raises InvalidManifest, NotTheFiles, PlanChanged, Refused, Unsettled; nothing has been changed then.
     """
 
-    async def once(inside: Database) -> Applied:
+    async def apply_once(inside: Database) -> Applied:
         nobody = inside.acting_as(None)  # the whole is recorded once, and not each step
         created = await _apply(nobody, tenant, manifest, rng, prune=prune, adopt=adopt, expected=expected, by=by)
         await _record(inside, tenant, manifest.source, created)
@@ -101,7 +101,7 @@ async def apply(
 
     for _ in range(_LOOKS_MAX):
         try:
-            return await together(database, once)
+            return await together(database, apply_once)
         except _MOVED_ON:  # one of the jobs has changed since it was read: all is undone, and planned again
             continue
         except Unavailable as error:

@@ -22,7 +22,7 @@ from duly.moves.admin.audit import actor_of, audited, record
 from duly.moves.schedules.schedule import see
 from duly.store.connection.database import Database
 from duly.store.tables import recovery, schedules
-from duly.store.tables.schedules import LaneWork, Made
+from duly.store.tables.schedules import BackfillStep, LaneWork
 
 FLEET_RATE = 500.0  # runs a second that all schedulers together make in the lane
 UNCONFIRMED_MAX = 10_000
@@ -33,10 +33,10 @@ _WAITING_MAX = 100  # created and not started, of one job
 _LOOK_MAX = 500
 _FINEST = timedelta(microseconds=1)
 # How many runs of a backfill may be active at once, by its overlap; bounded, for the case that no worker takes them.
-_PLACES = {"queue": 1, "allow": 100}
+_SLOTS = {"queue": 1, "allow": 100}
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Requested(msgspec.Struct, frozen=True):
     """A backfill: how many occurrences it has and the first of them; without an id nothing was created.
 
     `is_partial`: a lower bound, because counting all would take long.
@@ -60,12 +60,12 @@ async def backfill(
     overlap: str = "queue",
     dry_run: bool = False,
     confirm: bool = False,
-) -> Asked:
+) -> Requested:
     """Create the occurrences of [start, end) again, one after the other or, with the overlap `allow`, side by side.
 
     More than 10,000 need `confirm`. Raises NotFound, InvalidOption.
     """
-    if overlap not in _PLACES:
+    if overlap not in _SLOTS:
         raise InvalidOption(f"overlap {overlap!r} is unknown; use queue (one after the other) or allow")
     if not 0 < rate <= RATE_MAX:
         raise InvalidOption(f"rate {rate!r} is not above 0 and at most {RATE_MAX:g} runs a second")
@@ -78,7 +78,7 @@ async def backfill(
         raise InvalidOption(f"job {job_id} waits for events, so it has no past occurrences to backfill")
     end = _end_of(start, end, seen.read_at)
     count = tally(seen.compiled, start, end)
-    requested = Asked(None, count.number, moments_between(seen.compiled, start, end, SHOWN_MAX), count.is_partial)
+    requested = Requested(None, count.number, moments_between(seen.compiled, start, end, SHOWN_MAX), count.is_partial)
     if dry_run or not count.number:
         return requested
     if count.number > OCCURRENCES_MAX:
@@ -95,7 +95,7 @@ async def backfill(
     before = seen.compiled.latest_at_or_before(start - _FINEST)
     previous = None if before is None else before.scheduled_at
     if not await schedules.submit_backfill(
-        database, backfill_id, job_id, start, end, rate, count.number, previous, _PLACES[overlap]
+        database, backfill_id, job_id, start, end, rate, count.number, previous, _SLOTS[overlap]
     ):
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
     subject = Subject("job", str(job_id), seen.name)
@@ -179,11 +179,11 @@ async def go_on(
     return Went(count, frozenset(now + one.wait for one in created if one.cursor is not None))
 
 
-def _count(created: Sequence[Made]) -> int:
+def _count(created: Sequence[BackfillStep]) -> int:
     return sum(len(one.moments) for one in created)
 
 
-def _created(works: Sequence[LaneWork], budget: int) -> Iterator[Made]:
+def _created(works: Sequence[LaneWork], budget: int) -> Iterator[BackfillStep]:
     for work in works:
         if budget < 1:
             return
@@ -192,7 +192,7 @@ def _created(works: Sequence[LaneWork], budget: int) -> Iterator[Made]:
         yield one
 
 
-def _one(work: LaneWork, budget: int) -> Made:
+def _one(work: LaneWork, budget: int) -> BackfillStep:
     """Return how far one backfill goes: one batch at its rate, while not too many of its runs wait."""
     backfill, (size, wait) = work.backfill, batch_at(work.backfill.rate)
     count = min(budget, size, _WAITING_MAX - work.waiting)
@@ -204,7 +204,7 @@ def _one(work: LaneWork, budget: int) -> Made:
         return _later(work, timedelta(minutes=1))
     moments = moments_between(schedule, backfill.cursor_at, backfill.to_at, count + 1)
     cursor = moments[count] if len(moments) > count else None
-    return Made(backfill.backfill_id, backfill.cursor_at, cursor, wait, moments[:count])
+    return BackfillStep(backfill.backfill_id, backfill.cursor_at, cursor, wait, moments[:count])
 
 
 def batch_at(rate: float) -> tuple[int, timedelta]:
@@ -222,6 +222,6 @@ def _at_least(span: float) -> timedelta:
     return timedelta(microseconds=ceil(span * 1_000_000))
 
 
-def _later(work: LaneWork, wait: timedelta) -> Made:
+def _later(work: LaneWork, wait: timedelta) -> BackfillStep:
     """Create nothing for a while, so that backfills behind it go on."""
-    return Made(work.backfill.backfill_id, work.backfill.cursor_at, work.backfill.cursor_at, wait, [])
+    return BackfillStep(work.backfill.backfill_id, work.backfill.cursor_at, work.backfill.cursor_at, wait, [])

@@ -132,8 +132,8 @@ async def _arm_page(database: Database, change: Change, page: Sequence[Pending])
         moved = {timing.job_id for timing in timings} - done
         if not moved:
             return armed
-        again = await schedules.using_calendar(database, change.tenant, change.name, before, _PAGE)
-        waiting = [pending for pending in again if pending.job_id in moved]
+        reread = await schedules.using_calendar(database, change.tenant, change.name, before, _PAGE)
+        waiting = [pending for pending in reread if pending.job_id in moved]
         return None
 
     return await retry_on_conflict(f"a job of calendar {change.name!r}", attempt)

@@ -128,6 +128,6 @@ async def _restore(database: Database, standing: Standing) -> None:
     """Resume a job that was paused only because of its removal, and remove the marker last, so that a crash in between
     is noticed.
     """
-    if standing.holds_slot:
+    if standing.has_leased_run:
         await resume(database, standing.job_id)
     await store.mark_declared(database, standing.job_id)

@@ -71,11 +71,11 @@ async def edit_version(database: Database, job_id: UUID, version: int, job: Recu
 
 
 async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
-    return await taking_back(database, job_id, lambda silent: _edit_or_held(database, job_id, changed, silent))
+    return await taking_back(database, job_id, lambda silent: _edit_unless_held(database, job_id, changed, silent))
 
 
 @audited
-async def _edit_or_held(
+async def _edit_unless_held(
     database: Database, job_id: UUID, changed: Callable[[Seen], Recurring], silent: list[UUID] | None
 ) -> int:
     floor: datetime | None = None
@@ -92,7 +92,7 @@ async def _edit_or_held(
         differing = _differing(seen, job, timing)
         if may_be_same and not differing:
             return seen.generation
-        await unless_unstarted(database, silent, holds_slot=seen.holds_slot)
+        await unless_unstarted(database, silent, has_leased_run=seen.has_leased_run)
         moments, skips = seen.staged(), list[Skip]()
         if timing.first_at is not None:
             # What the old timing has not fired, and what calendars blocked of it, is recorded.

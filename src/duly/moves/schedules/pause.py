@@ -131,7 +131,7 @@ async def _skip_next(database: Database, job_id: UUID, silent: list[UUID] | None
             raise InvalidOption(f"job {job_id} waits for events and has no next occurrence; pause it instead")
         next_at, window = arm(seen.compiled, seen.pending_at) or (None, 0)
         skips = left_out_before(seen.compiled, seen.pending_at, seen.accountable_from, is_last=next_at is None)
-        await unless_unstarted(database, silent, holds_slot=seen.holds_slot)
+        await unless_unstarted(database, silent, has_leased_run=seen.has_leased_run)
         answer, moment = await schedules.skip_next(
             database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged(), skips
         )

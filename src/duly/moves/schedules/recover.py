@@ -29,7 +29,7 @@ from duly.store.tables.recovery import APPROVED, LIVE, OPEN, Decided, Held, Reco
 BATCH_MAX = 500
 UNDER_WAY_MAX = 250  # spans of a scheduler that are created at once, so that others in the lane go on
 RULES_MAX = 1_000
-_RULES_NOTED = 10
+_RULES_RECORDED_MAX = 10
 _TAKEN_OVER_MAX = 100_000
 _LOOKED_AT = 2_000  # timers of each shard that are searched for late ones
 _FINEST = timedelta(microseconds=1)
@@ -113,7 +113,7 @@ async def approve(
     if not await store.approve(database, found.recovery_id, rules or None, rate, by):
         raise Refused(f"recovery {found.recovery_id} has ended or is being dismissed; `duly recover` shows its state")
     subject = Subject("recovery", str(found.recovery_id))
-    reported = [msgspec.to_builtins(rule) for rule in (rules or ())[:_RULES_NOTED]] or None
+    reported = [msgspec.to_builtins(rule) for rule in (rules or ())[:_RULES_RECORDED_MAX]] or None
     await record(database, TENANT_DEFAULT, Action.RECOVERY_APPROVED, subject, rate=rate, rules=reported)
     log.warning("recovery_approved", recovery_id=found.recovery_id, by=by, rate=rate, rules=len(rules or ()))
 

@@ -51,7 +51,7 @@ class Seen(msgspec.Struct, frozen=True):
     accountable_from: datetime
     least_period: int | None
     runs_left: int | None
-    holds_slot: bool  # a worker holds the first attempt of its last run, started or not
+    has_leased_run: bool  # a worker holds the first attempt of its last run, started or not
     read_at: datetime
     compiled: Schedule
 
@@ -59,8 +59,8 @@ class Seen(msgspec.Struct, frozen=True):
     def definition(self) -> Recurring:
         """The job as it was requested."""
         requested = requested_shape(self.schedule, self.every_seconds)
-        payload, place = self.payload or "{}", (self.queue, self.priority)
-        return Recurring(self.handler, payload, *place, requested, self.name, self.options, self.owner, self.source)
+        payload, routing = self.payload or "{}", (self.queue, self.priority)
+        return Recurring(self.handler, payload, *routing, requested, self.name, self.options, self.owner, self.source)
 
     def left_out(self) -> list[Skip]:
         """Return what calendars blocked of it by now that no fire will report, once it is retimed."""

@@ -35,7 +35,7 @@ _KEPT_MAX = 10_000
 _Look = Callable[[], Awaitable[Sequence[Zoned]]]
 
 
-async def follow(database: Database, log: Log) -> ZoneData:
+async def adopt(database: Database, log: Log) -> ZoneData:
     """Put our version in force once every live scheduler reports it. Returns the version in force then."""
     seen = await store.state(database)
     if seen.version == zones.database_version() or not seen.is_unanimous:
@@ -143,22 +143,22 @@ class Clocks:
         return Retiming(one.job_id, one.generation, one.scheduled_at, cohort, next_at, window)
 
     def _compile(self, edition: Edition, one: Zoned) -> Schedule:
-        place = edition, one.schedule, one.calendars
-        found = self._compiled.get(place)
+        cache_key = edition, one.schedule, one.calendars
+        found = self._compiled.get(cache_key)
         if found is None:
             if len(self._compiled) >= _KEPT_MAX:
                 self._compiled.clear()
                 self._cohorts.clear()
             with zones.using(edition):
                 calendars = read_calendars(msgspec.json.decode(one.calendars or "{}"))
-                found = self._compiled[place] = schedule_of(one.schedule, None, None, calendars)
+                found = self._compiled[cache_key] = schedule_of(one.schedule, None, None, calendars)
         return found
 
     def _cohort(self, schedule: Schedule, one: Zoned) -> int:
-        place = one.schedule, one.calendars
-        found = self._cohorts.get(place)
+        cache_key = one.schedule, one.calendars
+        found = self._cohorts.get(cache_key)
         if found is None:
-            found = self._cohorts[place] = cohort_of(schedule)
+            found = self._cohorts[cache_key] = cohort_of(schedule)
         return found
 
 

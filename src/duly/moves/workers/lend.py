@@ -54,9 +54,9 @@ async def lend(
 
 async def _without_expired(session: Database, worker_id: UUID, lent: Sequence[Lent], rng: Rng) -> list[Lent]:
     expiries = {item.run.run_id: _expired_at(item) for item in lent}
-    late = [item for item in lent if expiries.get(item.run.run_id) is not None]
+    expired = [item for item in lent if expiries.get(item.run.run_id) is not None]
     settled = [
-        Settled(item.run, None, None, Expired(at)) for item in late if (at := expiries[item.run.run_id]) is not None
+        Settled(item.run, None, None, Expired(at)) for item in expired if (at := expiries[item.run.run_id]) is not None
     ]
     if settled:
         await settle_by_key(session, worker_id, settled, rng)
@@ -71,10 +71,10 @@ def _expired_at(lent: Lent) -> datetime | None:
 
 async def _pack(session: Database, lent: Sequence[Lent]) -> list[Parcel]:
     """Fetch what is stored outside the rows: large payloads, checkpoints of earlier attempts, inputs of nodes."""
-    apart = [(item.run.job_id, item.run.generation) for item in lent if item.run.payload_stored]
-    again = [item.run.run_id for item in lent if item.run.attempt > 1]
-    bodies = await runs.payloads(session, apart) if apart else {}
-    saved = await runs.checkpoints(session, again) if again else {}
+    stored = [(item.run.job_id, item.run.generation) for item in lent if item.run.payload_stored]
+    retried = [item.run.run_id for item in lent if item.run.attempt > 1]
+    bodies = await runs.payloads(session, stored) if stored else {}
+    saved = await runs.checkpoints(session, retried) if retried else {}
     whole = [
         msgspec.structs.replace(item.run, payload=bodies.get((item.run.job_id, item.run.generation), item.run.payload))
         for item in lent

@@ -86,11 +86,13 @@ async def report(database: Database, handle: Handle, progress: Progress) -> None
 
 async def time_out(database: Database, rng: Rng) -> int:
     """Settle one batch of runs whose receiver missed its deadline. Returns how many there were."""
-    late = await awaited.overdue(database, BATCH_MAX)
-    settled = await _settle(database, RECEIVER, [(item, _timed_out(item)) for item in late], rng) if late else set()
+    overdue = await awaited.overdue(database, BATCH_MAX)
+    settled = (
+        await _settle(database, RECEIVER, [(item, _timed_out(item)) for item in overdue], rng) if overdue else set()
+    )
     await awaited.forget(database, BATCH_MAX)
     if settled:
-        await hints.send(database, sorted({item.run.queue for item in late}))
+        await hints.send(database, sorted({item.run.queue for item in overdue}))
     return len(settled)
 
 

@@ -15,7 +15,7 @@ from duly.store.connection.statements import load
 
 SQL = load("boxes/ready")
 
-Line = tuple[str, int, int]  # a queue, a tenant and a priority
+Subqueue = tuple[str, int, int]  # a queue, a tenant and a priority
 
 
 async def claim(
@@ -41,13 +41,13 @@ async def drop_duplicates(database: Database) -> None:
 
 
 async def mark_unroutable(
-    database: Database, first: Line, *, lines: int, backlog: int, backlog_more: int, looks: int
-) -> tuple[int, Line | None]:
+    database: Database, first: Subqueue, *, subqueues: int, backlog: int, backlog_more: int, looks: int
+) -> tuple[int, Subqueue | None]:
     """Mark as unroutable the runs of one queue, tenant and priority whose handler no live worker has.
 
     Returns how many, and the next to check, if there is one.
     """
-    row = await database.fetch_one(SQL["mark_unroutable"], *first, lines, backlog, backlog_more, looks)
+    row = await database.fetch_one(SQL["mark_unroutable"], *first, subqueues, backlog, backlog_more, looks)
     return row["moved"], None if row["queue"] is None else (row["queue"], row["tenant"], row["priority"])
 
 

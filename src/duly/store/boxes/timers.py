@@ -16,8 +16,8 @@ SQL = load("boxes/timers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-Place = tuple[datetime, UUID]  # when a timer is due, and its run or, of a next fire, its job
-FIRST: Place = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
+Position = tuple[datetime, UUID]  # when a timer is due, and its run or, of a next fire, its job
+FIRST: Position = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -59,16 +59,18 @@ async def due_accounts(
     database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int, firsts: Mapping[DueFire, datetime]
 ) -> dict[tuple[int, datetime], list[datetime]]:
     """Read from where on jobs account for what calendars block, if that is after the first one blocked before a fire."""
-    places = [fire.cohort for fire in firsts], [fire.scheduled_at for fire in firsts]
+    keys = [fire.cohort for fire in firsts], [fire.scheduled_at for fire in firsts]
     found: dict[tuple[int, datetime], list[datetime]] = {}
     for cohort, scheduled_at, since in await database.fetch(
-        SQL["due_accounts"], list(shards), horizon, per_shard, *places, list(firsts.values())
+        SQL["due_accounts"], list(shards), horizon, per_shard, *keys, list(firsts.values())
     ):
         found.setdefault((cohort, scheduled_at), []).append(since)
     return found
 
 
-async def due(database: Database, shard: int, horizon: timedelta, limit: int, after: Place = FIRST) -> list[Place]:
+async def due(
+    database: Database, shard: int, horizon: timedelta, limit: int, after: Position = FIRST
+) -> list[Position]:
     """Read what is due within the horizon in a shard after a position, in order, whether it would be staged or not."""
     return [(row[0], row[1]) for row in await database.fetch(SQL["due"], shard, horizon, *after, limit)]
 

@@ -34,7 +34,7 @@ _CLOCK = "select duly.clock_now()"
 # A server is identified by its start moment.
 _SERVER_CLOCK = "select duly.clock_now(), pg_postmaster_start_time()"
 CONFLICTS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
-_GONE = (
+_LOST = (
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
@@ -74,11 +74,11 @@ class Connection(Protocol):
         ...
 
 
-def is_gone(error: BaseException) -> bool:
+def is_connection_lost(error: BaseException) -> bool:
     """Return whether `error` means that the connection, and with it the answer, was lost."""
     if isinstance(error, asyncpg.InterfaceError):
         return not isinstance(error, ValueError)  # what the driver could not encode was never sent
-    return isinstance(error, _GONE)
+    return isinstance(error, _LOST)
 
 
 def is_rolled_back(error: BaseException) -> bool:
@@ -182,15 +182,15 @@ class Database:
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
         """Run one statement as a transaction of its own and return its rows."""
-        rows: list[asyncpg.Record] = await self._again(lambda connection: connection.fetch(query, *args))
+        rows: list[asyncpg.Record] = await self._retried(lambda connection: connection.fetch(query, *args))
         return rows
 
-    async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _retried(self, operation: Callable[[Any], Awaitable[Any]]) -> Any:
         """Retry on conflict."""
         for tries_left in reversed(range(TRIES_MAX)):
             try:
                 async with self.pool.acquire() as connection:
-                    return await ask(connection)
+                    return await operation(connection)
             except Exception as error:
                 if not is_rolled_back(error):
                     raise translated(error) from error
@@ -228,7 +228,7 @@ class Database:
         if args:
             await self.fetch(query, *args)
         else:
-            await self._again(lambda connection: connection.execute(query))
+            await self._retried(lambda connection: connection.execute(query))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
@@ -284,7 +284,7 @@ def translated(error: Exception) -> Exception:
         return DiskFull(str(error.args[0]))
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return ReadOnly(str(error.args[0]))
-    if is_gone(error):
+    if is_connection_lost(error):
         return Unavailable(
             f"the database did not respond: {': '.join(filter(None, (type(error).__name__, str(error))))}"
         )

@@ -82,10 +82,10 @@ class Inside(Database):
     def _failure(self, error: Exception) -> BaseException:
         return translated(error)
 
-    async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _retried(self, operation: Callable[[Any], Awaitable[Any]]) -> Any:
         """Run once: the server would roll back more than this statement."""
         try:
-            return await ask(self._connection)
+            return await operation(self._connection)
         except Exception as error:
             raise self._failure(error) from error
 

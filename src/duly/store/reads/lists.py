@@ -180,7 +180,7 @@ async def runs(
         looks,
     )
     rows, last = _fitting(found, size, looks)
-    return Page(_each_once(rows), last["run_id"] if last else None)
+    return Page(_distinct(rows), last["run_id"] if last else None)
 
 
 async def jobs_and_one_shots(
@@ -313,7 +313,7 @@ def _plain(row: Row) -> Row:
     return {name: value for name, value in row.items() if name not in ("fits", "number")}
 
 
-def _each_once(rows: Sequence[Row]) -> list[Row]:
+def _distinct(rows: Sequence[Row]) -> list[Row]:
     """Keep the latest state of a run that is in history twice, skipped and later backfilled."""
     kept: dict[UUID, Row] = {}
     for row in rows:

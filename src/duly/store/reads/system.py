@@ -29,12 +29,12 @@ from duly.store.schema import migrate
 from duly.store.tables import clocks, overloads, workers
 
 SQL = load("reads/system")
-_LINES_MAX, _RUNS_MAX = 500, 1_000  # how many queues are read, and how deep
+_SUBQUEUES_MAX, _RUNS_MAX = 500, 1_000  # how many queues are read, and how deep
 UNROUTABLE_MAX = 20
 _INDEX = re.compile(
     r"^\s*create\s+(?:unique\s+)?index\s+(?:if\s+not\s+exists\s+)?(\w+)\s", re.IGNORECASE | re.MULTILINE
 )
-_GONE = re.compile(r"^\s*drop\s+index\s+(?:if\s+exists\s+)?(?:duly\.)?(\w+)", re.IGNORECASE | re.MULTILINE)
+_DROPPED = re.compile(r"^\s*drop\s+index\s+(?:if\s+exists\s+)?(?:duly\.)?(\w+)", re.IGNORECASE | re.MULTILINE)
 
 
 async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
@@ -72,7 +72,7 @@ async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
 
 async def unroutable(session: Database) -> list[Unroutable]:
     """Return due runs that no live worker can run, within bounds on the rows read."""
-    rows = await session.fetch(SQL["unroutable"], _LINES_MAX, _RUNS_MAX, UNROUTABLE_MAX)
+    rows = await session.fetch(SQL["unroutable"], _SUBQUEUES_MAX, _RUNS_MAX, UNROUTABLE_MAX)
     return [Unroutable(**row) for row in rows]
 
 
@@ -81,6 +81,6 @@ def expected_indexes() -> frozenset[str]:
     """Return the indexes that the migrations have created and not dropped."""
     names: set[str] = set()
     for migration in migrate.known():
-        names -= set(_GONE.findall(migration.sql))
+        names -= set(_DROPPED.findall(migration.sql))
         names |= set(_INDEX.findall(migration.sql))
     return frozenset(names)

@@ -25,9 +25,9 @@ _FOLDER = files("duly.store.schema").joinpath("functions")
 _UNCHECKED = "set local check_function_bodies = off"
 # Anyone may call a new function until that is revoked. Grants are in the function's own file.
 _OURS = "revoke execute on all functions in schema duly from public"
-_NOTED = "select file, digest, edition from duly.functions"
-_NOTE = """
-with gone as (delete from duly.functions where file <> all ($1))
+_SELECT_APPLIED = "select file, digest, edition from duly.functions"
+_RECORD_APPLIED = """
+with removed as (delete from duly.functions where file <> all ($1))
 insert into duly.functions (file, digest, edition)
 select file, digest, $3 from unnest($1::text[], $2::text[]) as applied (file, digest)
 on conflict (file) do update set digest = excluded.digest, edition = excluded.edition,
@@ -47,7 +47,7 @@ class File(msgspec.Struct, frozen=True):
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
-class Noted(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True):
     """The record of what was applied to a database: the digest of each file, and the newest edition."""
 
     digests: dict[str, str]
@@ -76,40 +76,42 @@ async def apply(connection: asyncpg.Connection[asyncpg.Record]) -> list[File]:
 
     Raises DatabaseUnusable when a newer Duly has applied its files.
     """
-    noted, carried = await _noted(connection), known()
-    _refuse_newer(noted)
-    changed = _changed(noted, carried)
-    if changed or noted != Noted({file.name: file.digest for file in carried}, edition()):
+    applied, carried = await _applied(connection), known()
+    _refuse_newer(applied)
+    changed = _changed(applied, carried)
+    if changed or applied != Applied({file.name: file.digest for file in carried}, edition()):
         await connection.execute(_UNCHECKED)
         for file in changed:
             await connection.execute(file.sql)
         await connection.execute(_OURS)
-        await connection.execute(_NOTE, [file.name for file in carried], [file.digest for file in carried], edition())
+        await connection.execute(
+            _RECORD_APPLIED, [file.name for file in carried], [file.digest for file in carried], edition()
+        )
     return changed
 
 
 async def check(database: Database) -> None:
     """Check that the applied files are those of this version. Raises DatabaseUnusable, naming the remedy."""
-    noted = await _noted(database)
-    _refuse_newer(noted)
-    if changed := _changed(noted, known()):
+    applied = await _applied(database)
+    _refuse_newer(applied)
+    if changed := _changed(applied, known()):
         raise DatabaseUnusable(
             f"the schema's functions differ in {some(len(changed), 'file')}, from {changed[0].name} on. Run `duly migrate`"
         )
 
 
-async def _noted(reader: Connection) -> Noted:
-    rows = await reader.fetch(_NOTED)
-    return Noted({row["file"]: row["digest"] for row in rows}, max((row["edition"] for row in rows), default=0))
+async def _applied(reader: Connection) -> Applied:
+    rows = await reader.fetch(_SELECT_APPLIED)
+    return Applied({row["file"]: row["digest"] for row in rows}, max((row["edition"] for row in rows), default=0))
 
 
-def _changed(noted: Noted, carried: list[File]) -> list[File]:
-    return [file for file in carried if noted.digests.get(file.name) != file.digest]
+def _changed(applied: Applied, carried: list[File]) -> list[File]:
+    return [file for file in carried if applied.digests.get(file.name) != file.digest]
 
 
-def _refuse_newer(noted: Noted) -> None:
-    if noted.edition > edition():
+def _refuse_newer(applied: Applied) -> None:
+    if applied.edition > edition():
         raise DatabaseUnusable(
-            f"the schema's functions belong to a newer Duly (edition {noted.edition}, this one knows {edition()})."
+            f"the schema's functions belong to a newer Duly (edition {applied.edition}, this one knows {edition()})."
             " Upgrade Duly: pip install --upgrade duly"
         )

@@ -27,7 +27,7 @@ class ConcurrencyKey(msgspec.Struct, frozen=True, kw_only=True):
     slots: int | None
     slots_used: int
     waiting: int
-    is_line: bool
+    is_fifo: bool
     per_second: float | None
     burst: int | None
     waiting_for_rate: int

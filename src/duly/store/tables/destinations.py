@@ -177,7 +177,7 @@ async def failures_page(
     return [FailedAttempt(*row) for row in rows]
 
 
-async def turn(database: Database, destination_id: UUID, seen: int, to: StateChange) -> bool:
+async def change_state(database: Database, destination_id: UUID, seen: int, to: StateChange) -> bool:
     """Change the state of a destination. False: its state has changed since it was read."""
     values = (to.state, to.openings, to.wait_seconds, to.ramp_rate, to.ramp_grows)
     return bool(await database.fetchval(SQL["change_destination_state"], destination_id, seen, *values))

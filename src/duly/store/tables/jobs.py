@@ -66,15 +66,21 @@ async def create_one_shot(
     connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta, actor: Actor
 ) -> Submitted:
     """Insert one one-shot under a key and its audit entry, within the quotas of its tenant. Raises QuotaReached."""
-    who = (actor.kind, actor.id, actor.name, actor.request_id)
-    return await _insert(connection, SQL["create_one_shot"], tenant, key, job, horizon, *who)
+    actor_values = (actor.kind, actor.id, actor.name, actor.request_id)
+    return await _insert(connection, SQL["create_one_shot"], tenant, key, job, horizon, *actor_values)
 
 
 async def _insert(
-    connection: Connection, statement: str, tenant: int, key: str, job: Submission, horizon: timedelta, *who: str | None
+    connection: Connection,
+    statement: str,
+    tenant: int,
+    key: str,
+    job: Submission,
+    horizon: timedelta,
+    *actor_values: str | None,
 ) -> Submitted:
     values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode(job.options))
-    rows = await connection.fetch(statement, tenant, key, *values, horizon, *who)
+    rows = await connection.fetch(statement, tenant, key, *values, horizon, *actor_values)
     return Submitted(*rows[0])
 
 
@@ -89,8 +95,8 @@ async def create_one_shots(
 ) -> list[Submitted]:
     """Insert one-shots under one key, each with an audit entry of its own, as `create_one_shot` does."""
     values = submit_arguments(tenant, key, jobs, body_hash, horizon)
-    who = columns(actors, "kind", "id", "name", "request_id")
-    rows = await connection.fetch(SQL["create_one_shots"], *values, *who)
+    actor_values = columns(actors, "kind", "id", "name", "request_id")
+    rows = await connection.fetch(SQL["create_one_shots"], *values, *actor_values)
     return [Submitted(*row) for row in rows]
 
 
@@ -140,10 +146,10 @@ async def prepare(
 ) -> Prepared:
     """Read the inputs of compiling a schedule."""
     rows = await connection.fetch(SQL["prepare"], tenant, key, list(calendars), body_hash)
-    job_id, now, found, made_id, scheduled_at, created_at, least_period = rows[0]
-    if made_id is None:
+    job_id, now, found, earlier_id, scheduled_at, created_at, least_period = rows[0]
+    if earlier_id is None:
         return Prepared(job_id, now, found, None, least_period)
-    before = Submitted(UUID(str(made_id)), scheduled_at, replayed=True)  # a caller's driver may return it as text
+    before = Submitted(UUID(str(earlier_id)), scheduled_at, replayed=True)  # a caller's driver may return it as text
     return Prepared(before.job_id, created_at, found, before, None)  # an accepted schedule is not judged again
 
 

@@ -9,12 +9,12 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("tables/overloads")
-LINES_MAX = 2_000  # oldest runs that one look reads
+SUBQUEUES_MAX = 2_000  # oldest runs that one look reads
 
 
 async def record(database: Database, default: timedelta = AGE_LIMIT) -> int | None:
     """Record which tenants are overloaded in which queue. Returns how many are; None: another process just recorded it."""
-    count: int | None = await database.fetchval(SQL["record"], default, LINES_MAX)
+    count: int | None = await database.fetchval(SQL["record"], default, SUBQUEUES_MAX)
     return count
 
 

@@ -154,7 +154,7 @@ async def lane_due(database: Database, after: datetime) -> datetime | None:
     return found
 
 
-class Made(msgspec.Struct, frozen=True):
+class BackfillStep(msgspec.Struct, frozen=True):
     """One step of a backfill: where it stood, where it stands after (None: it is done), and the runs it creates.
 
     For `wait` nothing more of its job is created.
@@ -167,7 +167,7 @@ class Made(msgspec.Struct, frozen=True):
     moments: Sequence[datetime]
 
 
-async def create_backfills(database: Database, created: Sequence[Made]) -> int:
+async def create_backfills(database: Database, created: Sequence[BackfillStep]) -> int:
     """Create occurrences in the lane. Returns how many runs there are now."""
     runs = [(one.backfill_id, moment) for one in created for moment in one.moments]
     ids, moments = [backfill_id for backfill_id, _ in runs], [moment for _, moment in runs]
@@ -186,7 +186,7 @@ async def submit_backfill(
     previous: datetime | None,
     slots: int,
 ) -> bool:
-    """Request the occurrences of a span, `places` at once, after the occurrence `previous`. False: no such job."""
+    """Request the occurrences of a span, `slots` at once, after the occurrence `previous`. False: no such job."""
     values = (backfill_id, job_id, start, end, rate, total, previous, slots)
     return bool(await database.fetchval(SQL["submit_backfill"], *values))
 

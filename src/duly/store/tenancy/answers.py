@@ -22,19 +22,19 @@ class KeptAnswer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Held(msgspec.Struct, frozen=True):
+class KeyState(msgspec.Struct, frozen=True):
     """The state of a key: whether we hold it until the transaction ends, and its stored response."""
 
     is_ours: bool
     answer: KeptAnswer | None
 
 
-async def hold(session: Database, tenant: int, route: str, key: str) -> Held:
+async def lock(session: Database, tenant: int, route: str, key: str) -> KeyState:
     """Lock a key until the end of the transaction, if nobody holds it, and read its response."""
-    row = await session.fetch_one(SQL["hold"], tenant, route, key)
+    row = await session.fetch_one(SQL["lock"], tenant, route, key)
     if row["body_hash"] is None:
-        return Held(row["is_ours"], None)
-    return Held(
+        return KeyState(row["is_ours"], None)
+    return KeyState(
         row["is_ours"],
         KeptAnswer(row["body_hash"], row["status"], msgspec.json.decode(row["headers"]), row["body"]),
     )

@@ -13,28 +13,34 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("tenancy/sealed")
-OPTIONS, THEN = "options", "callbacks"
+OPTIONS, CALLBACKS = "options", "callbacks"
 # Tables whose runs can still move, in the order in which they mostly do. A leased row is its holder's and never
 # updated.
 MOVING = (
-    *(("jobs", OPTIONS), ("workflows", THEN), ("workflow_nodes", OPTIONS), ("timers", OPTIONS), ("blocked", OPTIONS)),
+    *(
+        ("jobs", OPTIONS),
+        ("workflows", CALLBACKS),
+        ("workflow_nodes", OPTIONS),
+        ("timers", OPTIONS),
+        ("blocked", OPTIONS),
+    ),
     *(("ready", OPTIONS), ("dead", OPTIONS)),
 )
 HISTORY = (("job_versions", OPTIONS), ("attempts", OPTIONS))
 FIRST = (UUID(int=0), 0)
-Place = tuple[int, int]
+Tid = tuple[int, int]
 
 
-class Held(msgspec.Struct, frozen=True):
-    """Options with sealed values, as in the row at a place; a callback's under `then`."""
+class SealedRow(msgspec.Struct, frozen=True):
+    """Options with sealed values, as in the row at a tid; a callback's under `callbacks`."""
 
-    place: Place
+    tid: Tid
     tenant: int
     text: str
     options: dict[str, Any]
 
 
-class HeldSecret(msgspec.Struct, frozen=True):
+class StoredSecret(msgspec.Struct, frozen=True):
     """A signing secret as stored."""
 
     destination_id: UUID
@@ -50,21 +56,23 @@ async def blocks(database: Database, table: str) -> list[tuple[str, int]]:
 
 async def before(
     database: Database, part: str, column: str, key_id: str, from_block: int, until_block: int
-) -> list[Held]:
+) -> list[SealedRow]:
     """Read the rows between two blocks with values sealed with another key than this one."""
     rows = await database.fetch(SQL["before"], part, column, key_id, from_block, until_block)
     read = [msgspec.json.decode(row[2]) for row in rows]
     return [
-        Held(row[0], row[1], row[2], {"callbacks": one} if column == THEN else one)
+        SealedRow(row[0], row[1], row[2], {"callbacks": one} if column == CALLBACKS else one)
         for row, one in zip(rows, read, strict=True)
     ]
 
 
-async def reseal(database: Database, part: str, column: str, held: Sequence[Held]) -> int:
-    """Store resealed options in their place. Returns how many; the others have changed since."""
-    places: list[Any] = [one.place for one in held]
-    after = [msgspec.json.encode(one.options["callbacks"] if column == THEN else one.options).decode() for one in held]
-    return int(await database.fetchval(SQL["reseal"], part, column, places, [one.text for one in held], after))
+async def reseal(database: Database, part: str, column: str, held: Sequence[SealedRow]) -> int:
+    """Store resealed options in their tid. Returns how many; the others have changed since."""
+    tids: list[Any] = [one.tid for one in held]
+    after = [
+        msgspec.json.encode(one.options["callbacks"] if column == CALLBACKS else one.options).decode() for one in held
+    ]
+    return int(await database.fetchval(SQL["reseal"], part, column, tids, [one.text for one in held], after))
 
 
 async def left(database: Database, key_id: str) -> int:
@@ -72,13 +80,13 @@ async def left(database: Database, key_id: str) -> int:
     return int(await database.fetchval(SQL["left"], key_id))
 
 
-async def signing_before(database: Database, key_id: str, after: tuple[UUID, int], limit: int) -> list[HeldSecret]:
+async def signing_before(database: Database, key_id: str, after: tuple[UUID, int], limit: int) -> list[StoredSecret]:
     """Read signing secrets after a position that are sealed with another key than this one."""
     rows = await database.fetch(SQL["signing_before"], key_id, *after, limit)
-    return [HeldSecret(row[0], row[1], row[2], Sealed(row[4], row[3])) for row in rows]
+    return [StoredSecret(row[0], row[1], row[2], Sealed(row[4], row[3])) for row in rows]
 
 
-async def reseal_signing(database: Database, held: HeldSecret, sealed: Sealed) -> bool:
+async def reseal_signing(database: Database, held: StoredSecret, sealed: Sealed) -> bool:
     """Store a resealed signing secret. False: it no longer exists."""
     values = (held.destination_id, held.number, held.sealed.body, sealed.body, sealed.key_id)
     return bool(await database.fetchval(SQL["reseal_signing"], *values))

@@ -258,7 +258,7 @@ class Sender:
                 return _End(self._callbacks.awaited(call.run, call.target), verdict)
             case Taken.DONE:
                 return _End(_succeeded(answer), verdict)
-            case Taken.AGAIN:
+            case Taken.RETRY:
                 wait = read_retry_after(answer.headers.get("Retry-After"), self._now())
                 again = Failed(f"it answered {status}", detail=_detail(call, answer), retry_after=wait, status=status)
                 return _End(again, verdict, wait)

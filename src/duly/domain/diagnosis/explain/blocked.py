@@ -27,11 +27,11 @@ def at_concurrency_key(run: RunFacts) -> Reason:
     if run.destination is not None:
         return _for_destination(run.destination, run.now)
     if run.reservation is not None:
-        return _for_turn(run.reservation)
+        return _for_reservation(run.reservation)
     if run.concurrency is None:
         text = f"it {run.reason or 'waits for a slot of its concurrency key'}"
         return Reason("concurrency_limit", text, resolved_by="a free slot of its concurrency key")
-    return _in_line(run.concurrency) if run.concurrency.is_fifo else _for_place(run, run.concurrency)
+    return _in_fifo_order(run.concurrency) if run.concurrency.is_fifo else _for_slot(run, run.concurrency)
 
 
 def _for_parents(parents: Parents) -> Reason:
@@ -44,11 +44,11 @@ def _for_parents(parents: Parents) -> Reason:
     return Reason("dependency", text, facts, resolved_by=f"the end of {reported or 'its dependencies'}")
 
 
-def _for_place(run: RunFacts, key: ConcurrencyKey) -> Reason:
-    held = f" by {', '.join(map(str, key.holders))}" if key.holders else ""
+def _for_slot(run: RunFacts, key: ConcurrencyKey) -> Reason:
+    holders = f" by {', '.join(map(str, key.holders))}" if key.holders else ""
     return Reason(
         "concurrency_limit",
-        f"it waits for a slot of concurrency key {key.name!r}: {key.active} of {key.slots} are taken{held};"
+        f"it waits for a slot of concurrency key {key.name!r}: {key.active} of {key.slots} are taken{holders};"
         f" {position_text(key.before)} before it",
         {
             "concurrency": key.name,
@@ -69,19 +69,19 @@ def _when_inside(run: RunFacts, key: ConcurrencyKey) -> datetime | None:
     return run.now + timedelta(seconds=run.throughput.mean_seconds * (key.before + 1) / key.slots)
 
 
-def _in_line(key: ConcurrencyKey) -> Reason:
+def _in_fifo_order(key: ConcurrencyKey) -> Reason:
     first = key.holders[0] if key.holders else key.next_run
-    who = "the run before it" if first is None else f"run {first}"
+    next_to_run = "the run before it" if first is None else f"run {first}"
     return Reason(
         "fifo_order",
         f"it waits for a slot of concurrency key {key.name!r}, which is FIFO, with {position_text(key.before)} before it;"
-        f" {who} goes first",
+        f" {next_to_run} goes first",
         {"concurrency": key.name, "before": key.before, "first": first},
-        resolved_by=f"the end of {who}: succeeded, or out of attempts",
+        resolved_by=f"the end of {next_to_run}: succeeded, or out of attempts",
     )
 
 
-def _for_turn(reservation: Reservation) -> Reason:
+def _for_reservation(reservation: Reservation) -> Reason:
     when = "" if reservation.reservation_at is None else f" at {moment_text(reservation.reservation_at)}"
     return Reason(
         "rate_limit",

@@ -47,8 +47,8 @@ class Stall(msgspec.Struct, frozen=True):
     handlers: Sequence[str] = ()
 
     def __str__(self) -> str:
-        held_by = f": {', '.join(self.handlers)} blocks it" if self.handlers else ""
-        return f"has been stalled since {moment_text(self.since)}{held_by}"
+        blocked_by = f": {', '.join(self.handlers)} blocks it" if self.handlers else ""
+        return f"has been stalled since {moment_text(self.since)}{blocked_by}"
 
 
 class Serving(msgspec.Struct, frozen=True):

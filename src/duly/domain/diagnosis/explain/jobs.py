@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from duly.domain.diagnosis.explain.codes import code_of
 from duly.domain.diagnosis.explain.facts import JobFacts, Reason
-from duly.domain.diagnosis.explain.waiting import held, no_worker, nobody_stages
+from duly.domain.diagnosis.explain.waiting import no_worker, nobody_stages, paused
 from duly.domain.diagnosis.explain.words import moment_text, spoken
 from duly.domain.limits.overload import is_shed
 
@@ -18,7 +18,7 @@ def explain_job(job: JobFacts) -> list[Reason]:
     lives = job.state in ("active", "paused")
     return [
         *standing,
-        *(held(job.pauses) if lives else []),
+        *(paused(job.pauses) if lives else []),
         *_removed(job),
         *_failing(job),
         *_last_run(job),

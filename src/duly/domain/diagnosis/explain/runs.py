@@ -12,7 +12,7 @@ from duly.domain.diagnosis.explain.facts import Passed, Reason, RunFacts
 from duly.domain.diagnosis.explain.waiting import attempt_text
 from duly.domain.diagnosis.explain.words import moment_text, spoken
 
-_LATE_LEAST = timedelta(seconds=1)
+_START_DELAY_LEAST = timedelta(seconds=1)
 
 _SKIPPED = {
     "skipped_misfire": "it was missed, and its misfire policy skips missed occurrences",
@@ -32,23 +32,23 @@ def explain_run(run: RunFacts) -> list[Reason]:
     """Explain the state of a run, most important first."""
     match run.state:
         case "scheduled":
-            return [*waiting.until_due(run), *waiting.held(run.pauses)]
+            return [*waiting.until_due(run), *waiting.paused(run.pauses)]
         case "retrying":
             backing_off = waiting.backing_off(run)
-            others = [*waiting.held(run.pauses), *waiting.no_worker(run.queue, run.handler, run.workers)]
+            others = [*waiting.paused(run.pauses), *waiting.no_worker(run.queue, run.handler, run.workers)]
             return [*(backing_off + others if backing_off else waiting.in_queue(run)), *waiting.last_error(run)]
         case "blocked":
             missing = waiting.no_worker(run.queue, run.handler, run.workers)
-            return [at_concurrency_key(run), *waiting.held(run.pauses), *missing]
+            return [at_concurrency_key(run), *waiting.paused(run.pauses), *missing]
         case "ready" if run.worker is not None:
-            return [*(_stalled(run) or waiting.with_worker(run)), *waiting.held(run.pauses)]
+            return [*(_stalled(run) or waiting.with_worker(run)), *waiting.paused(run.pauses)]
         case "ready":
             return waiting.in_queue(run)
         case "running":
-            return [*_running(run), *_late(run)]
+            return [*_running(run), *_start_delay(run)]
         case "dead":
             return [_dead(run), *waiting.last_error(run)]
-    return [_ended(run), *_late(run)]
+    return [_ended(run), *_start_delay(run)]
 
 
 def _running(run: RunFacts) -> list[Reason]:
@@ -88,10 +88,10 @@ def _awaiting_callback(run: RunFacts, since: datetime, deadline_at: datetime) ->
     return Reason("awaiting_callback", text, {"since": since, "deadline_at": deadline_at, "attempt": run.attempt})
 
 
-def _late(run: RunFacts) -> list[Reason]:
+def _start_delay(run: RunFacts) -> list[Reason]:
     """Explain the start delay, as far as it is known."""
     began = run.started_at or run.claimed_at
-    if began is None or began - run.due_at < _LATE_LEAST:
+    if began is None or began - run.due_at < _START_DELAY_LEAST:
         return []
     by = began - run.due_at
     text = f"it started {spoken(by)} after it was due: {_where(run)}"
@@ -120,10 +120,10 @@ def _passed(passed: Passed) -> Iterator[str]:
 
 def _dead(run: RunFacts) -> Reason:
     """Explain why a run gave up, and what can be done."""
-    again = f", after {run.replays} replay{'s' * (run.replays != 1)}" if run.replays else ""
+    after_replays = f", after {run.replays} replay{'s' * (run.replays != 1)}" if run.replays else ""
     return Reason(
         "dead",
-        f"it failed after {run.attempt} attempt{'s' * (run.attempt != 1)}{again}: {run.reason};"
+        f"it failed after {run.attempt} attempt{'s' * (run.attempt != 1)}{after_replays}: {run.reason};"
         " replay it with `duly dead replay`, or discard it with `duly dead discard`",
         {"attempts": run.attempt, "reason": run.reason, "replays": run.replays},
     )

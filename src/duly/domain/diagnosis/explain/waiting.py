@@ -13,7 +13,7 @@ from duly.domain.diagnosis.explain.words import moment_text, spoken
 from duly.domain.limits.pause import Pause, Scope
 from duly.domain.runs.run import QUEUE_DEFAULT
 from duly.domain.targets.target import is_reserved
-from duly.domain.targets.words import what_lets_it_run
+from duly.domain.targets.words import unroutable_remedy
 
 
 def until_due(run: RunFacts) -> list[Reason]:
@@ -55,7 +55,7 @@ def backing_off(run: RunFacts) -> list[Reason]:
 def in_queue(run: RunFacts) -> list[Reason]:
     """Explain what a run in `ready` waits for: a pause, a missing worker, or the runs ahead."""
     missing = no_worker(run.queue, run.handler, run.workers)
-    first = [*held(run.pauses), *missing]
+    first = [*paused(run.pauses), *missing]
     if run.due_at > run.now:
         return [*first, not_due(run.due_at, run.due_at - run.now)]
     return [*first, _backlog(run), *([] if first else [_busy(run)])]
@@ -120,7 +120,7 @@ def no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Reas
         known = sorted({name for one in serving if one.name is not None for name in one.handlers})[:10]
         others = f" (handlers there: {', '.join(known)})" if known else ""
         what = f"offers {handler}" if is_reserved(handler) else f"has handler {handler!r}{others}"
-        remedy = what_lets_it_run(handler, queue)
+        remedy = unroutable_remedy(handler, queue)
         text = f"no live worker of queue {queue} {what}; {remedy}"
         facts = {"queue": queue, "handler": handler, "known": known}
         return [Reason("unroutable", text, facts, resolved_by=remedy)]
@@ -140,26 +140,26 @@ def _all_stalled(queue: str, able: Sequence[Serving]) -> list[Reason]:
     ]
 
 
-def held(pauses: Sequence[Pause]) -> list[Reason]:
+def paused(pauses: Sequence[Pause]) -> list[Reason]:
     """Report the pauses that cover something."""
     return [
         Reason(
             "queue_paused",
             f"{pause.scope} has been paused since {moment_text(pause.paused_at)}: {pause.reason};"
-            f" {_lifting(pause.scope)} resumes it",
+            f" {_resume_command(pause.scope)} resumes it",
             {
                 "queue": pause.scope.queue,
                 "tenant": pause.scope.tenant,
                 "paused_at": pause.paused_at,
                 "reason": pause.reason,
             },
-            resolved_by=_lifting(pause.scope),
+            resolved_by=_resume_command(pause.scope),
         )
         for pause in pauses
     ]
 
 
-def _lifting(scope: Scope) -> str:
+def _resume_command(scope: Scope) -> str:
     queue = "" if scope.queue is None else f" --queue {scope.queue}"
     tenant = "" if scope.tenant is None else f" --tenant {scope.tenant}"
     return f"`duly resume{queue}{tenant or ('' if queue else ' --all')}`"

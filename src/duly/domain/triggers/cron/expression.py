@@ -138,9 +138,9 @@ class Cron(LocalRule):
         return _highest(hours) * 3600 + self._last_in_hour if hours else -1
 
     def keeps_rhythm(self, shift: int) -> bool:
-        turn = abs(shift) // 60 % 60
-        turned = (self.minutes << turn | self.minutes >> (60 - turn)) & ((1 << 60) - 1)
-        return self.hours == _FULL_HOURS and shift % 60 == 0 and turned == self.minutes
+        rotation = abs(shift) // 60 % 60
+        rotated = (self.minutes << rotation | self.minutes >> (60 - rotation)) & ((1 << 60) - 1)
+        return self.hours == _FULL_HOURS and shift % 60 == 0 and rotated == self.minutes
 
     @cached_property
     def expr(self) -> str:

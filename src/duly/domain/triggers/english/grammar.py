@@ -354,7 +354,7 @@ def _in(sentence: Sentence, zone: Zone, now: int) -> dict[str, Any]:
     sentence.take()
     # A day is one on the calendar: the clock shows the same time again.
     second = now + count * size if unit in _UNITS else zone.first_instant(zone.local_at(now) + count * size)
-    return _once(second, zone)
+    return _at_moment(second, zone)
 
 
 def _on_near_day(sentence: Sentence, zone: Zone, now: int) -> dict[str, Any]:
@@ -366,7 +366,7 @@ def _on_near_day(sentence: Sentence, zone: Zone, now: int) -> dict[str, Any]:
     else:
         day = today + (1 if word == "tomorrow" else 0)
     hour, minute = _at_time(sentence)
-    return _once(only_instant(day * DAY + hour * 3600 + minute * 60, zone, "text"), zone)
+    return _at_moment(only_instant(day * DAY + hour * 3600 + minute * 60, zone, "text"), zone)
 
 
 def _on_date(sentence: Sentence, zone: Zone) -> dict[str, Any]:
@@ -380,10 +380,10 @@ def _on_date(sentence: Sentence, zone: Zone) -> dict[str, Any]:
     sentence.take()
     hour, minute = _at_time(sentence)
     local = (day.toordinal() - EPOCH_ORDINAL) * DAY + hour * 3600 + minute * 60
-    return _once(only_instant(local, zone, "text"), zone)
+    return _at_moment(only_instant(local, zone, "text"), zone)
 
 
-def _once(second: int, zone: Zone) -> dict[str, Any]:
+def _at_moment(second: int, zone: Zone) -> dict[str, Any]:
     return {"type": "at", "at": utc_text(second), "tz": zone.name}
 
 

@@ -53,11 +53,11 @@ class Blocks(ABC):
 
 
 class MonthBlocks(Blocks):
-    """Months, every `step`-th of them. A pattern, if there is one, restarts every `turn` days from `start_day`."""
+    """Months, every `step`-th of them. A pattern, if there is one, restarts every `cycle` days from `start_day`."""
 
-    def __init__(self, parts: Parts, start_day: int, step: int, pattern: int = 0, turn: int = 1) -> None:
+    def __init__(self, parts: Parts, start_day: int, step: int, pattern: int = 0, cycle: int = 1) -> None:
         first = date_of(start_day)
-        self._parts, self._step, self._pattern, self._turn = parts, step, pattern, turn
+        self._parts, self._step, self._pattern, self._cycle = parts, step, pattern, cycle
         self._origin = start_day
         self._first = (first.year - _FIRST_YEAR) * 12 + first.month - 1
         self._masks = [_UNKNOWN] * _SHAPES
@@ -82,7 +82,7 @@ class MonthBlocks(Blocks):
             month, form = divmod(shape, 28)
             mask = self._masks[shape] = month_mask(self._parts, month + 1, form // 4, form % 4 + 28)
         if self._pattern and mask:
-            mask &= self._pattern >> (base - self._origin) % self._turn
+            mask &= self._pattern >> (base - self._origin) % self._cycle
         return number, base, mask
 
 
@@ -113,17 +113,17 @@ class WeekBlocks(Blocks):
 
     def __init__(self, parts: Parts, start_day: int) -> None:
         self._months = parts.months
-        self._turn = 7 * parts.interval
+        self._cycle = 7 * parts.interval
         self._start = first_of_week(start_day, parts.week_start)
         self._mask = 0
         for _, weekday in parts.weekdays:
             self._mask |= 1 << (weekday - parts.week_start) % 7
 
     def number_of(self, day: int) -> int:
-        return (day - self._start) // self._turn
+        return (day - self._start) // self._cycle
 
     def block(self, number: int) -> Block | None:
-        base = self._start + number * self._turn
+        base = self._start + number * self._cycle
         return (number, base, self._in_months(base)) if base < _END_DAY else None
 
     def number_behind(self, block: Block) -> int:
@@ -171,11 +171,11 @@ def first_of_week(day: int, week_start: int) -> int:
     return day - (day + 4 - week_start) % 7
 
 
-def _repeated(bits: int, turn: int) -> int:
+def _repeated(bits: int, cycle: int) -> int:
     """Repeat a pattern far enough for any month at any phase; empty where every day is in it."""
-    if bits.bit_length() == turn:
+    if bits.bit_length() == cycle:
         return 0
-    return sum(bits << at for at in range(0, turn + 32, turn))
+    return sum(bits << at for at in range(0, cycle + 32, cycle))
 
 
 @lru_cache(maxsize=1)

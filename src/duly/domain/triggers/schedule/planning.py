@@ -69,7 +69,7 @@ class FirePlan(msgspec.Struct, frozen=True):
 def plan_fire(schedule: Schedule, scheduled_at: datetime, *, is_late: bool, now: datetime) -> FirePlan:
     """Plan the occurrence at `scheduled_at`, and, when it is late, all that are missed by `now`."""
     if is_late:
-        return _plan_late(schedule, scheduled_at, now)
+        return _plan_missed(schedule, scheduled_at, now)
     # From the occurrence and not from now, so that nothing between the two is lost.
     next_at, next_window = arm(schedule, scheduled_at) or (None, 0)
     skips = left_out_by_calendars(schedule, scheduled_at, scheduled_at) + left_out_behind(
@@ -147,7 +147,7 @@ def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: i
     return list(islice(counting.fires_between(schedule, start, end), limit))
 
 
-def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
+def _plan_missed(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
     latest, next_at, next_window = _behind(schedule, scheduled_at, now)
     plan = plan_missed(schedule, scheduled_at, latest, now)
     return msgspec.structs.replace(
@@ -176,7 +176,7 @@ def plan_missed(schedule: Schedule, first: datetime, last: datetime, now: dateti
         return _none(schedule, first, last)
     # A one-shot has nothing to catch up on.
     if misfire.policy == "fire_once" or isinstance(schedule.trigger, At):
-        return _once(schedule, first, last, now)
+        return _run_latest(schedule, first, last, now)
     return _all(schedule, first, last, now)
 
 
@@ -192,7 +192,7 @@ def _none(schedule: Schedule, first: datetime, last: datetime) -> FirePlan:
     return FirePlan(None, 0, (stretch(schedule, first, last, "skipped_misfire"),), None, 0, None, 0)
 
 
-def _once(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
+def _run_latest(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
     """Run the latest for all, unless even that is older than the window."""
     window = schedule.misfire.window_seconds
     if window is not None and last < now - timedelta(seconds=window):

@@ -70,8 +70,8 @@ class Schedule(msgspec.Struct, frozen=True):
         fire = self.next_after(moment - _FINEST)
         if fire is None or fire.deferred_by is None:
             return fire
-        stands_for = self._latest_unskipped(fire.scheduled_at)
-        return fire if stands_for is not None and stands_for >= moment else self.next_after(fire.scheduled_at)
+        represented = self._latest_unskipped(fire.scheduled_at)
+        return fire if represented is not None and represented >= moment else self.next_after(fire.scheduled_at)
 
     def latest_at_or_before(self, moment: datetime) -> Fire | None:
         """Return the last fire at or before a moment, with calendars applied; None when there is none."""

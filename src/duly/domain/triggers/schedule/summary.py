@@ -56,6 +56,6 @@ def due_moments(schedule: Schedule, first: datetime, n: int, job_id: str) -> lis
     fire: Fire | None = Fire(first)
     while fire is not None and len(found) < most:
         found.append(schedule.due_at(fire, job_id))
-        follows = not (is_once(schedule) or schedule.trigger.is_estimate)
-        fire = schedule.next_after(fire.scheduled_at) if follows else None
+        has_more = not (is_once(schedule) or schedule.trigger.is_estimate)
+        fire = schedule.next_after(fire.scheduled_at) if has_more else None
     return found

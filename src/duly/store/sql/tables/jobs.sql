@@ -83,7 +83,7 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
        jobs.cohort, jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.removed_at,
        jobs.failures, exists (
            select from duly.leased where leased.attempt = 1
-              and leased.run_id in (timers.last_run_id, duly.occurrence_id(jobs.job_id, timers.previous_scheduled_at, 'schedule'))) as holds_slot,
+              and leased.run_id in (timers.last_run_id, duly.occurrence_id(jobs.job_id, timers.previous_scheduled_at, 'schedule'))) as has_leased_run,
        coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options,
        array(select jsonb_array_elements_text(jobs.options->'tags')) as tags, jobs.created_at, duly.next_run_at(timers, duly.clock_now()) as next_run_at,
        timers.scheduled_at as pending_at, timers.previous_scheduled_at, greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at) as accountable_from, timers.runs_left,

@@ -5,7 +5,7 @@ with created as (
     insert into duly.pauses (tenant, queue, reason, paused_by, paused_at)
     select $1, $2, $3, $4, duly.clock_now() where (select count(*) from duly.pauses where tenant is not distinct from $1) < $5
     on conflict do nothing returning paused_at)
-select case when exists (select from created) then 'held'
+select case when exists (select from created) then 'paused'
             when exists (select from duly.pauses where tenant is not distinct from $1 and queue is not distinct from $2)
               or (select count(*) from duly.pauses where tenant is not distinct from $1) < $5 then 'already'     -- Made by another just now.
             else 'full' end

@@ -1,4 +1,4 @@
--- name: hold
+-- name: lock
 -- The lock ends with the transaction. The answer is read as of the start of the statement, so one that was committed while we
 -- waited for nothing is not seen here: `keep` then finds its row.
 select pg_try_advisory_xact_lock(hashtextextended($1::int::text || ' ' || $2::text || ' ' || $3::text, 0)) as is_ours,
