@@ -89,7 +89,7 @@ BANK = [
     Python(
         "a worker keeps leases it does not know",
         "Claiming.return_unknown_leases",
-        "[run for run in hanging if self._hands.find(run.run_id, run.fence) is None]",
+        "[run for run in hanging if self._held_runs.find(run.run_id, run.fence) is None]",
         "[]",
     ),
     Python(
@@ -157,7 +157,9 @@ BANK = [
     ),
     *killed_by(
         "tests/worker/test_isolated.py",
-        Python("an isolated run starts without a lease", "Apart._may_start", "self._worker_lease.is_safe", "True"),
+        Python(
+            "an isolated run starts without a lease", "IsolatedRuns._may_start", "self._worker_lease.is_safe", "True"
+        ),
     ),
     # Outcomes and retries.
     Python(
@@ -355,7 +357,7 @@ BANK = [
         "tests/store/test_database.py",
         Python(
             "a deadlock reaches the caller",
-            "AGAIN",
+            "CONFLICTS",
             "(asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
             "(asyncpg.SerializationError,)",
         ),
@@ -390,7 +392,7 @@ BANK = [
     *killed_by(
         "tests/worker/test_cancel.py",
         Python("a claimed run ignores an earlier cancel", "Engine._heed_late", "run.fence", "0"),
-        Python("a stopping worker hears no cancel", "Engine._look", "True", "not self._gone.is_set()"),
+        Python("a stopping worker hears no cancel", "Engine._look", "True", "not self._ended.is_set()"),
     ),
     *killed_by(
         "tests/interleavings/test_pairs.py",
@@ -450,7 +452,7 @@ BANK = [
     ),
     *killed_by(
         "tests/worker/test_pauses.py",
-        Python("a worker starts paused runs", "Engine._look_once", "self._executor.holds = self._watch.holds", ""),
+        Python("a worker starts paused runs", "Engine._look_once", "self._executor.pauses = self._watch.pauses", ""),
     ),
     # Concurrency keys, rate limits.
     Sql("a concurrency key admits every run", "release", "limit asked.free", "limit 1000"),
@@ -553,7 +555,7 @@ BANK = [
         Python(
             "a run without a thread starts after its hand-back",
             "Executor._in_thread",
-            "self._in_line.pop((run.run_id, run.fence), None) is None",
+            "self._queued.pop((run.run_id, run.fence), None) is None",
             "False",
         ),
     ),
@@ -678,9 +680,9 @@ BANK = [
     ),
     Python(
         "a destination gets one request too many",
-        "Share._has_place",
-        "self.in_flight < self.places",
-        "self.in_flight <= self.places",
+        "Share._has_slot",
+        "self.in_flight < self.slots",
+        "self.in_flight <= self.slots",
     ),
     Python(
         "retries exceed the budget of a destination",

@@ -402,7 +402,7 @@ async def test_what_a_handler_says_while_its_worker_stops_is_written_at_once(url
         run_id = await submitted(store, "slow")
         await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
         worker.stop()
-        await until(lambda: engine_of(worker)._gone.is_set())
+        await until(lambda: engine_of(worker)._ended.is_set())
         say.set()
         [line] = await until(lambda: runs.read_logs(store, run_id, (0, 0)))
         await until(lambda: runs.read_progress(store, run_id))
