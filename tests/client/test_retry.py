@@ -21,7 +21,7 @@ from duly.client.errors import (
     UnexpectedResponse,
     VersionChanged,
 )
-from duly.client.requests import Ask, NoReply, Reply, getting, path, posting, reader, removing
+from duly.client.requests import ApiRequest, NoReply, Reply, getting, path, posting, reader, removing
 from duly.client.retry import Manners, Patience, Pause, Send, converse
 from duly.clock import Rng
 from duly.domain import errors
@@ -63,7 +63,7 @@ class World:
         self.pauses: list[float] = []
         self.manners = Manners(Patience(**patience), lambda: self.now, Rng(1))
 
-    def hear(self, ask: Ask):
+    def hear(self, ask: ApiRequest):
         conversation = converse(ask, self.manners)
         try:
             step = next(conversation)
