@@ -57,8 +57,8 @@ def test_where_nothing_listens_a_read_says_so_soon_and_what_to_do(tmp_path, unus
     [
         (("dead", "replay", A_RUN), "look with `duly audit`"),
         (("pause", "--all"), "look with `duly audit`"),
-        (("submit", "greet", "--key", "mine"), "ask again with --key mine"),
-        (("runs", "again", A_RUN), "ask again with --key "),
+        (("submit", "greet", "--key", "mine"), "retry with --key mine"),
+        (("runs", "again", A_RUN), "retry with --key "),
     ],
 )
 def test_a_key_is_advised_only_where_a_flag_takes_one(tmp_path, monkeypatch, command, advice):

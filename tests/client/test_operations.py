@@ -90,7 +90,7 @@ SPOKEN = {
     "dismiss_recovery": "recovery.dismiss",
     "read_series": "figures.series",
     "read_overview": "figures.overview",
-    "read_upcoming": "figures.coming",
+    "read_upcoming": "figures.upcoming",
     "read_job_days": "figures.days",
     "list_pauses": "holds.list",
     "pause": "holds.pause",
@@ -161,7 +161,7 @@ class TestWorkflows:
 
         assert again == made
         assert [(node.name, node.state) for node in read.nodes] == [("first", "ready"), ("second", "waiting")]
-        assert [(edge.node, edge.on) for edge in read.nodes[1].after] == [("first", "success")]
+        assert [(edge.node, edge.on) for edge in read.nodes[1].depends_on] == [("first", "success")]
         assert (await client.workflows.pause(made.workflow_id)).state == "paused"
         assert (await client.workflows.resume(made.workflow_id)).state == "running"
         assert (await client.workflows.cancel(made.workflow_id, reason="wrong day")).state == "cancelled"
@@ -426,7 +426,7 @@ class TestLostAnswers:
     async def test_a_key_is_not_made_twice(self, proxy, caller, client):
         proxy.lose = 1
         async with AsyncClient(proxy.url, caller.key, deadline=5.0) as lossy:
-            with pytest.raises(Unavailable, match="done twice"):
+            with pytest.raises(Unavailable, match="carried out again"):
                 await lossy.keys.create("writer", ["jobs:write"])
 
         assert [key.name for key in await everything(client.keys.list())].count("writer") == 1

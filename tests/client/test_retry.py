@@ -248,7 +248,7 @@ def test_a_change_whose_answer_was_lost_is_found_to_be_done():
 
 @pytest.mark.parametrize("now", [a_job(4, "default"), a_job(5, "mail")])
 def test_where_it_cannot_be_reported_who_changed_a_job_that_is_said(now):
-    with pytest.raises(VersionChanged, match="cannot be told"):
+    with pytest.raises(VersionChanged, match="is unknown"):
         World(LOST, told("version_changed"), now).hear(A_CHANGE)
 
 
