@@ -156,10 +156,10 @@ class Api:
 
     def _resolved(self, found: Json) -> Json:
         while "$ref" in found:
-            place: Any = self._described
+            node: Any = self._described
             for step in found["$ref"].removeprefix("#/").split("/"):
-                place = place[step.replace("~1", "/")]
-            found = place
+                node = node[step.replace("~1", "/")]
+            found = node
         return found
 
 

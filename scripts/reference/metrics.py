@@ -1,4 +1,4 @@
-"""The page of metrics, from the places in the source that define them."""
+"""The page of metrics, from the source files that define them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from scripts.reference.markdown import document, table
 
 SOURCE = Path(__file__).parents[2] / "src" / "duly"
-PLACES = {
+MODULES = {
     "The API, `duly up`": ("api/metrics",),
     "Workers and schedulers, on `metrics_port`": ("cli/up/role_metrics.py",),
 }
@@ -27,15 +27,15 @@ A label that users choose, such as a queue, takes at most 100 values of one tena
 def page() -> str:
     """Write the page."""
     parts = [
-        f"## {title}\n\n" + table(["metric", "type", "labels", "meaning"], sorted(_metrics(places)))
-        for title, places in PLACES.items()
+        f"## {title}\n\n" + table(["metric", "type", "labels", "meaning"], sorted(_metrics(modules)))
+        for title, modules in MODULES.items()
     ]
     return document("Metrics", _HEAD, *parts)
 
 
-def _metrics(places: tuple[str, ...]) -> Iterator[tuple[str, str, str, str]]:
-    for place in places:
-        path = SOURCE / place
+def _metrics(modules: tuple[str, ...]) -> Iterator[tuple[str, str, str, str]]:
+    for module in modules:
+        path = SOURCE / module
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             yield from filter(None, map(_metric, ast.walk(ast.parse(file.read_text()))))
 

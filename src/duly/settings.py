@@ -166,8 +166,8 @@ def _check_database(url: str | None, source: str) -> None:
 
 def _ports_in(url: str) -> list[str]:
     """Return the ports that a database's address names, behind each of its hosts or by themselves."""
-    place, _, query = url.partition("://")[2].partition("?")
-    hosts = place.partition("/")[0].rpartition("@")[2].split(",")
+    rest, _, query = url.partition("://")[2].partition("?")
+    hosts = rest.partition("/")[0].rpartition("@")[2].split(",")
     behind = [found[1] for host in hosts if (found := re.search(r":([^:\]]+)$", host))]
     return behind + [port for ports in parse_qs(query).get("port", []) for port in ports.split(",")]
 
@@ -197,9 +197,9 @@ def _shown_value(name: str, value: object) -> object:
 def redacted(url: str) -> str:
     """Show a database's address without its password."""
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
-    login, at, place = rest.rpartition("@")
+    login, at, host = rest.rpartition("@")
     user, colon, _ = login.partition(":")
-    return re.sub(r"(password=)[^&\s]*", r"\1***", f"{scheme}{separator}{user}{':***' if colon else ''}{at}{place}")
+    return re.sub(r"(password=)[^&\s]*", r"\1***", f"{scheme}{separator}{user}{':***' if colon else ''}{at}{host}")
 
 
 def settings_file(cwd: Path | None = None) -> Path | None:

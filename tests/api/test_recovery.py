@@ -22,7 +22,7 @@ async def scheduler(database, clock):
         await a_cron(database, name=policy, misfire={"policy": policy})
     await _step(first)
     await database.execute("delete from duly.ready")
-    await first._hand_over()
+    await first._release_shards()
     await clock.advance(3 * HOUR)
     second = Scheduler(database, name="second", rng=Rng(2), log=Log("test"), recovery_after=HOUR)
     await _step(second)

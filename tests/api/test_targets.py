@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from duly.cli.up.front_door import allowed_by
+from duly.cli.up.dispatcher import allowed_by
 from duly.domain.errors import Refused
 from duly.domain.targets.target import Command, Container, Webhook
 from duly.domain.tenancy.sealed_options import open_target

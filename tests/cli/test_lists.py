@@ -90,7 +90,7 @@ def test_dead_letters_are_counted_edited_replayed_and_discarded_by_filter(duly, 
     assert 'payload {"customer": 8}' in duly("dead", "show", dead[0]).stdout
     assert duly("dead", "edit", "--filter", "tag:new", "--payload", "{}", "--yes").stdout == "2 runs edited\n"
     capped = duly("dead", "replay", "--filter", "tag:new", "--limit", "1", "--yes").stdout
-    assert capped == "1 run replayed; more fit than the limit, so ask again for the rest\n"
+    assert capped == "1 run replayed; more fit than the limit, so repeat the command for the rest\n"
     assert duly("dead", "replay", "--filter", "tag:new", "--yes").stdout == "1 run replayed\n"
     assert duly("dead", "discard", "--all", "--yes").stdout == "1 run discarded\n"
     assert duly("dead").stdout == "no dead runs\n"

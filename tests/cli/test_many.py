@@ -112,7 +112,7 @@ def test_matching_jobs_are_paused_resumed_and_cancelled(duly, reports):
 def test_no_more_are_changed_than_the_limit_says(duly, reports):
     said = duly("jobs", "pause", "--all", "--limit", "2", "--yes")
 
-    assert said.stdout == "2 jobs paused; more fit than the limit, so ask again for the rest\n"
+    assert said.stdout == "2 jobs paused; more fit than the limit, so repeat the command for the rest\n"
     assert len(named(duly, "active")) == 1
     assert duly("jobs", "pause", "--all", "--limit", "2", "--yes").stdout == "1 job paused\n"
 

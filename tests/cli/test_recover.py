@@ -45,7 +45,7 @@ async def three_hours_down(database, clock):
         scheduler = Scheduler(database, name="one", rng=Rng(number), log=Log("test"), recovery_after=HOUR)
         await scheduler.renew()
         await scheduler.step()
-        await scheduler._hand_over()
+        await scheduler._release_shards()
         await clock.advance((2 - number) * 3 * HOUR)
 
 
@@ -107,7 +107,7 @@ async def three_hours_down_without_schedules(database, clock):
         scheduler = Scheduler(database, name="one", rng=Rng(number), log=Log("test"), recovery_after=HOUR)
         await scheduler.renew()
         await scheduler.step()
-        await scheduler._hand_over()
+        await scheduler._release_shards()
         await clock.advance((2 - number) * 3 * HOUR)
 
 

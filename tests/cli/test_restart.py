@@ -68,7 +68,7 @@ async def test_a_person_is_reported_why_it_is_waited_for(monkeypatch, capsys, er
     refused = NoAnswer(told.detail)
     question = AsyncMock(side_effect=[refused, refused, "an answer"])
 
-    assert await patience.about_run(UUID(int=7)).ask(question) == "an answer"
+    assert await patience.about_run(UUID(int=7)).until_answered(question) == "an answer"
     assert capsys.readouterr().err == f"{error}; waiting\n"
 
 
@@ -80,7 +80,7 @@ async def test_after_a_long_silence_it_ends_and_says_that_the_run_goes_on(monkey
         raise NoAnswer(SILENT)
 
     with pytest.raises(NoAnswer, match=rf"did not respond, for 1 s\. The run goes on .*: duly logs {run_id} -f"):
-        await patience.about_run(run_id).ask(nobody_answers)
+        await patience.about_run(run_id).until_answered(nobody_answers)
     assert capsys.readouterr().err == f"{SILENT}; waiting\n"
 
 

@@ -129,7 +129,7 @@ def test_long_run_shows_its_progress_checkpoint_and_subtasks(duly, story):
     story(half_way)
 
     shown = duly("runs", "show", str(parent)).stdout
-    assert "progress 40 of 120 (33%), page 4, told 2026-11-02 09:00:00Z" in shown
+    assert "progress 40 of 120 (33%), page 4, reported 2026-11-02 09:00:00Z" in shown
     assert "checkpoint of 5 bytes, saved 2026-11-02 09:00:00Z" in shown
     assert f"parent {parent}" in duly("runs", "show", str(child)).stdout
     assert [row["run_id"] for row in runs(duly, "--parent", str(parent))] == [str(child)]
@@ -174,13 +174,17 @@ def test_ended_run_shows_its_definition_and_can_be_run_again(duly, story):
     assert "timeout PT9S" in shown
     assert "submitted by local:" in shown
     told = json.loads(duly("runs", "show", first, "--json").stdout)
-    assert (told["payload"], told["payload_kept"], told["definition"]["timeout"]) == ({"customer": 7}, True, "PT9S")
+    assert (told["payload"], told["payload_kept"], told["definition"]["timeout"]) == (
+        {"customer": 7},
+        True,
+        "PT9S",
+    )
 
     made = json.loads(duly("runs", "rerun", first, "--payload", '{"customer": 8}', "--json").stdout)
     told = json.loads(duly("runs", "show", made["run_id"], "--json").stdout)
     assert (told["state"], told["payload"], told["priority"]) == ("ready", {"customer": 8}, 2)
     assert made["rerun_of"] == first
-    assert f"made from run {first}" in duly("runs", "rerun", first).stdout
+    assert f"created from run {first}" in duly("runs", "rerun", first).stdout
     refused = duly("runs", "rerun", made["run_id"])
     assert refused.returncode != 0
     assert "cannot be run again yet" in refused.stderr

@@ -307,7 +307,7 @@ WEEK = ("--from", "2026-10-26T00:00:00Z", "--to", "2026-11-02T00:00:00Z")
 def test_backfill_is_counted_created_and_cancelled(duly, nightly):
     counted = duly("jobs", "backfill", "nightly", *WEEK, "--dry-run")
     assert counted.stdout.splitlines()[:2] == [
-        "7 occurrences, from 2026-10-26 01:30:00Z; nothing was made",
+        "7 occurrences, from 2026-10-26 01:30:00Z; nothing was created",
         "      2026-10-26 01:30:00Z",
     ]
     assert "no backfills" in duly("jobs", "backfills").stdout

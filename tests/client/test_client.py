@@ -293,7 +293,7 @@ class TestUrlAndKey:
 
         with duly.Client() as client:
             assert client.url == "https://duly.example/base"
-            assert client._line.address.headers() == {"Authorization": "Bearer duly_abc_secret"}
+            assert client._transport.address.headers() == {"Authorization": "Bearer duly_abc_secret"}
 
     @pytest.mark.parametrize(
         "url", ["", "127.0.0.1:7300", "ftp://x", "http://", "http://a:99999", "http://a/?b", "http://me:pw@a"]
@@ -317,7 +317,12 @@ class TestUrlAndKey:
         async with AsyncClient("http://duly", transport=between, deadline=1.0) as client:
             with pytest.raises(NotFound) as raised:
                 await client.jobs.get(uuid4())
-            seen = [repr(client), repr(client.jobs), repr(client._line.address), repr(client._line.address._key)]
+            seen = [
+                repr(client),
+                repr(client.jobs),
+                repr(client._transport.address),
+                repr(client._transport.address._key),
+            ]
         error = raised.value
 
         assert error.__cause__ is None

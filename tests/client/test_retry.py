@@ -21,7 +21,7 @@ from duly.client.errors import (
     UnexpectedResponse,
     VersionChanged,
 )
-from duly.client.requests import Ask, NoReply, Reply, getting, path, posting, reader, removing
+from duly.client.requests import ApiRequest, NoReply, Reply, getting, path, posting, reader, removing
 from duly.client.retry import Manners, Patience, Pause, Send, converse
 from duly.clock import Rng
 from duly.domain import errors
@@ -63,7 +63,7 @@ class World:
         self.pauses: list[float] = []
         self.manners = Manners(Patience(**patience), lambda: self.now, Rng(1))
 
-    def hear(self, ask: Ask):
+    def hear(self, ask: ApiRequest):
         conversation = converse(ask, self.manners)
         try:
             step = next(conversation)
@@ -248,7 +248,7 @@ def test_change_with_a_lost_response_is_recognized_as_applied():
 
 @pytest.mark.parametrize("now", [a_job(4, "default"), a_job(5, "mail")])
 def test_ambiguous_change_after_a_lost_response_raises_version_changed(now):
-    with pytest.raises(VersionChanged, match="cannot be told"):
+    with pytest.raises(VersionChanged, match="is unknown"):
         World(LOST, told("version_changed"), now).hear(A_CHANGE)
 
 

@@ -16,7 +16,7 @@ from duly.api.health import Vitals
 from duly.api.metrics.collector import Metrics
 from duly.api.server.listen import listen
 from duly.api.server.server import Server
-from duly.cli.up.front_door import opened_door
+from duly.cli.up.dispatcher import opened_dispatcher
 from duly.log import Log
 from duly.store.connection.database import Database
 from tests.end_to_end.app import SINK
@@ -40,7 +40,7 @@ async def run_api(url: str, name: str, port: str) -> None:
     """Answer at a port until told to stop."""
     async with (
         Database(url, size_max=4, command_timeout=2.0, application=name) as database,
-        opened_door(database) as door,
+        opened_dispatcher(database) as door,
     ):
         vitals = Vitals(database, Pulse(), lambda: None, lambda: 0, 1.0, 5.0)
         app = create(vitals, Metrics(vitals, Log("metrics")), Log("api"), door)

@@ -61,7 +61,7 @@ class Place:
         return made
 
     async def stop(self) -> None:
-        await self.scheduler._hand_over()
+        await self.scheduler._release_shards()
 
     async def down(self, span: timedelta) -> None:
         """Be down for a while, and come back."""

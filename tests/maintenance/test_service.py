@@ -482,7 +482,7 @@ class TestLoop:
 
             await database.execute(WORK["_carry_out"])
             monkeypatch.setattr(service, "carry_out", broken)
-            monkeypatch.setattr(service, "_NOTE_ROUNDS_SECONDS", 0.0)
+            monkeypatch.setattr(service, "_RECORD_ROUNDS_SECONDS", 0.0)
             running = asyncio.create_task(maintenance.run())
             async with asyncio.timeout(20):
                 await asked.wait()

@@ -392,7 +392,7 @@ BANK = [
     *killed_by(
         "tests/worker/test_cancel.py",
         Python("a claimed run ignores an earlier cancel", "Engine._heed_late", "run.fence", "0"),
-        Python("a stopping worker hears no cancel", "Engine._look", "True", "not self._gone.is_set()"),
+        Python("a stopping worker hears no cancel", "Engine._look", "True", "not self._ended.is_set()"),
     ),
     *killed_by(
         "tests/interleavings/test_pairs.py",
@@ -555,7 +555,7 @@ BANK = [
         Python(
             "a run without a thread starts after its hand-back",
             "Executor._in_thread",
-            "self._in_line.pop((run.run_id, run.fence), None) is None",
+            "self._queued.pop((run.run_id, run.fence), None) is None",
             "False",
         ),
     ),
@@ -680,7 +680,7 @@ BANK = [
     ),
     Python(
         "a destination gets one request too many",
-        "Share._has_place",
+        "Share._has_slot",
         "self.in_flight < self.slots",
         "self.in_flight <= self.slots",
     ),

@@ -71,7 +71,7 @@ class Node:
         raise AssertionError("not settled")
 
     async def leave(self):
-        await self.scheduler._hand_over()
+        await self.scheduler._release_shards()
 
 
 @contextmanager

@@ -187,7 +187,7 @@ def flaky(app, database_url, monkeypatch):
         return opened
 
     opened = FlakyDatabase(database_url)
-    monkeypatch.setattr("duly.sdk.submitter._AGAIN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("duly.sdk.submitter._RETRY_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(app.connections, "database", database_with_losses)
     return opened
 
@@ -206,7 +206,7 @@ async def test_a_database_that_never_answers_leaves_a_key_to_ask_again_with(flak
         flaky.lost = 100
         with pytest.raises(Unavailable, match="may or may not be stored: submit it again with key='k'") as unknown:
             await greet.options(key="k").submit("world")
-        assert "asked 3 times" in str(unknown.value)
+        assert "tried 3 times" in str(unknown.value)
 
         flaky.lost = 0
         await greet.options(key="k").submit("world")

@@ -9,7 +9,7 @@ import httpx
 
 from duly.api.server.listen import address_of, listen
 from duly.api.server.server import Server
-from duly.cli.up.front_door import opened_door
+from duly.cli.up.dispatcher import opened_dispatcher
 from duly.store.connection.database import Database
 from tests.api.application import Application
 from tests.api.conftest import parts_of
@@ -27,7 +27,7 @@ async def an_open_door(database: Database, **door: Any) -> AsyncIterator[Front]:
     await a_worker(database)
     vitals = parts_of(database).vitals
     with listen("127.0.0.1", 0) as listener:
-        async with opened_door(database, **door) as opened:
+        async with opened_dispatcher(database, **door) as opened:
             server = Server(application.over(vitals, opened), listener)
             serving = asyncio.create_task(server.run())
             async with httpx.AsyncClient(base_url=address_of(listener), timeout=30) as client:

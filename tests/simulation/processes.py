@@ -145,7 +145,7 @@ async def worker_main(process: Process, handler: str = HANDLER) -> None:
     targets = next((found for part in process.world.parts if (found := part.targets(process))), None)
     worker = Worker("simulated", registry, options, rng=process.rng, log=process.log("worker"), targets=targets)
     process.stop = worker.stop
-    await worker._lives_in_turn(asyncio.get_running_loop())
+    await worker._run_lives(asyncio.get_running_loop())
 
 
 class SimulatedLease(WorkerLease):
@@ -185,7 +185,7 @@ async def renew_for_ever(process: Process, config: dict[str, Any], say: Callable
             await database.clock.sleep(_RETRY_SECONDS)
             continue
         if row is None:
-            say({"gone": True})
+            say({"lost": True})
             return
         say({"safe_until": sent + config["lease"] * SAFE_SHARE, "due_until": row["safe_until"].timestamp()})
         await database.clock.sleep(config["lease"] / HEARTBEATS_PER_LEASE)

@@ -288,7 +288,7 @@ class SimulatedCaller:
 class SimulatedSecrets:
     """One secret for all."""
 
-    def are_at_hand(self, tenant: int, origin: str) -> bool:
+    def are_known(self, tenant: int, origin: str) -> bool:
         """It always is."""
         return True
 

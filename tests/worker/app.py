@@ -1,4 +1,4 @@
-"""An app whose handlers do what must be survived. Children load it as `tests.worker.app:app`."""
+"""An app whose handlers do what must be survived. ChildProcesses load it as `tests.worker.app:app`."""
 
 import asyncio
 import contextlib

@@ -248,6 +248,6 @@ async def test_cancel_reaches_a_running_handler_while_its_worker_stops(url, stor
         run_id = await submitted(store, "slow")
         await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
         worker.stop()
-        await until(lambda: engine_of(worker)._gone.is_set())
+        await until(lambda: engine_of(worker)._ended.is_set())
         assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
         assert await ended(store, run_id) == "cancelled"

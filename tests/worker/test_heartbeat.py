@@ -110,7 +110,7 @@ async def test_heartbeat_reports_a_lost_lease_and_ends(url, store, worker_id):
         await message(pulse)
         await store.execute("delete from duly.workers")
         said = await until(lambda: _first_other(pulse))
-        assert said == {"gone": True}
+        assert said == {"lost": True}
         assert await asyncio.wait_for(pulse.wait(), PATIENCE_SECONDS) == 0
 
 
@@ -180,7 +180,7 @@ async def a_lifeline(url, store, worker_id):
         clock=store.clock,
         rng=Rng(1),
         log=Log("test"),
-        on_gone=lambda: gone.append(True),
+        on_lost=lambda: gone.append(True),
         on_returned=lambda kept: None,
     )
     await asyncio.wait_for(worker_lease.start(give_up=lambda: False), PATIENCE_SECONDS)
@@ -240,7 +240,7 @@ async def test_while_there_is_no_process_it_is_tried_less_and_less_often(url, st
         clock=store.clock,
         rng=Rng(1),
         log=Log("test"),
-        on_gone=lambda: None,
+        on_lost=lambda: None,
         on_returned=lambda kept: None,
     )
     await asyncio.wait_for(worker_lease.start(give_up=lambda: len(tried) > 3), PATIENCE_SECONDS)

@@ -16,7 +16,7 @@ from duly.log import Log
 from duly.moves.settle import Settled
 from duly.store.boxes import runs
 from duly.store.tables import workers
-from duly.worker.execute.children import Child, Children
+from duly.worker.execute.child_processes import Child, ChildProcesses
 from duly.worker.execute.executor import Ended, Executor
 from duly.worker.execute.isolated import IsolatedRuns
 from duly.worker.held_runs import HeldRun
@@ -117,16 +117,16 @@ async def test_an_error_of_ours_fails_the_run_and_frees_its_slot(story, monkeypa
 
 async def test_runs_for_which_no_child_can_be_started_are_handed_back_unused(url, store, monkeypatch):
     """They would have used up their attempts before anybody had seen them."""
-    real, scarce, tried = Children._spawn, threading.Event(), []
+    real, scarce, tried = ChildProcesses._spawn, threading.Event(), []
     scarce.set()
 
-    async def spawn(self: Children) -> Child:
+    async def spawn(self: ChildProcesses) -> Child:
         if scarce.is_set():
             tried.append(asyncio.get_running_loop().time())
             raise BlockingIOError(11, "Resource temporarily unavailable")
         return await real(self)
 
-    monkeypatch.setattr(Children, "_spawn", spawn)
+    monkeypatch.setattr(ChildProcesses, "_spawn", spawn)
     async with working(url, app.app.registry, app_path=app.PATH, threads=1) as worker:
         run_id = await submitted(store, "add", payload={"a": 1, "b": 2}, timeout=60, retry=THREE)
         await until(lambda: len(tried) > 3)

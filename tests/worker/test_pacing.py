@@ -6,17 +6,17 @@ import pytest
 
 from duly.clock import Rng
 from duly.worker.pacing import (
-    AGAIN_SECONDS_MAX,
     BUSY,
     REST_IDLE_SECONDS,
     REST_SECONDS,
+    RETRY_SECONDS_MAX,
     SETBACK_SECONDS,
     SETBACK_SECONDS_MAX,
     TURN_BUSY_SECONDS,
     TURN_SECONDS,
     Setback,
-    again,
     pause,
+    retry_delay,
 )
 
 
@@ -40,11 +40,11 @@ def test_pacing_waits_for_the_next_run_and_longer_under_load(held, started, wait
 
 
 def test_fifty_workers_whom_one_outage_has_struck_do_not_come_back_at_once():
-    pauses = sorted(again(Rng(seed)) for seed in range(50))
+    pauses = sorted(retry_delay(Rng(seed)) for seed in range(50))
 
     assert pauses[0] >= 0
-    assert pauses[-1] < AGAIN_SECONDS_MAX
-    tenths = Counter(int(seconds / AGAIN_SECONDS_MAX * 10) for seconds in pauses)
+    assert pauses[-1] < RETRY_SECONDS_MAX
+    tenths = Counter(int(seconds / RETRY_SECONDS_MAX * 10) for seconds in pauses)
     assert max(tenths.values()) <= 12
     assert len(tenths) == 10
 

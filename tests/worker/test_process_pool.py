@@ -17,11 +17,11 @@ import pytest
 from duly.domain.runs.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded, TimedOut
 from duly.domain.runs.progress import Progress
 from duly.domain.runs.run import Run
-from duly.worker.execute import children as pool
+from duly.worker.execute import child_processes as pool
 from duly.worker.execute import process_pool as module
 from duly.worker.execute.attempt import INTERRUPTED
 from duly.worker.execute.child import Said
-from duly.worker.execute.children import Child, Children
+from duly.worker.execute.child_processes import Child, ChildProcesses
 from duly.worker.execute.process_pool import NoChild, ProcessPool
 from tests.worker import app, family
 from tests.worker.family import is_gone
@@ -346,15 +346,15 @@ async def test_a_child_that_hangs_while_it_loads_the_app_is_killed_and_its_run_h
 
 
 async def test_children_that_die_before_they_take_a_run_over_are_a_failure_of_it(process_pool, monkeypatch):
-    real = Children._spawn
+    real = ChildProcesses._spawn
 
-    async def dead(self: Children) -> Child:
+    async def dead(self: ChildProcesses) -> Child:
         child = await real(self)
         child.kill()
         await child.process.wait()
         return child
 
-    monkeypatch.setattr(Children, "_spawn", dead)
+    monkeypatch.setattr(ChildProcesses, "_spawn", dead)
     outcome, _ = await served(process_pool, a_task("add", a=1, b=1))
 
     assert isinstance(outcome, Failed)

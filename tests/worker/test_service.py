@@ -402,7 +402,7 @@ async def test_logs_and_progress_are_written_immediately_while_the_worker_stops(
         run_id = await submitted(store, "slow")
         await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
         worker.stop()
-        await until(lambda: engine_of(worker)._gone.is_set())
+        await until(lambda: engine_of(worker)._ended.is_set())
         say.set()
         [line] = await until(lambda: runs.read_logs(store, run_id, (0, 0)))
         await until(lambda: runs.read_progress(store, run_id))

@@ -20,7 +20,7 @@ from duly.bench.roles import Roles, configs, running
 from duly.bench.stamps import Stamp
 from duly.store.connection.database import Database
 
-# How often a role tells how far it is, where the moment of the last settle counts.
+# How often a role reports its progress, where the moment of the last settle counts.
 REPORT_SECONDS = 0.05
 # The config of a scenario that starts no worker.
 NO_WORKERS = {"workers": 0, "slots": 0}

@@ -109,10 +109,10 @@ async def fill_cron_jobs(
 
 
 async def fill_ready(
-    database: Database, number: int, handler: str, behind: timedelta = timedelta(), apart: timedelta = timedelta()
+    database: Database, number: int, handler: str, behind: timedelta = timedelta(), spacing: timedelta = timedelta()
 ) -> None:
     """Insert runs of one tenant that are ready in the default queue."""
-    await database.execute(READY, number, PRIORITY_DEFAULT, QUEUE_DEFAULT, handler, behind, apart)
+    await database.execute(READY, number, PRIORITY_DEFAULT, QUEUE_DEFAULT, handler, behind, spacing)
 
 
 async def arm(database: Database, number: int, start: datetime, steps: Steps) -> None:
@@ -131,7 +131,7 @@ async def arm(database: Database, number: int, start: datetime, steps: Steps) ->
 async def arm_ahead(database: Database, number: int, least: timedelta, steps: Steps, elapsed: float) -> datetime:
     """Arm so that the first fire lies ahead when it is done, as far as `least`. Returns the moment of the first fire.
 
-    `took` is how long the definitions took; the timers have more indexes and take about three times as long.
+    `elapsed` is how long the definitions took; the timers have more indexes and take about three times as long.
     """
     while True:
         allowed = timedelta(seconds=elapsed * 4) + least

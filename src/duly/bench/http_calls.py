@@ -34,9 +34,9 @@ class Connection:
         self._reader = reader
         self._writer = writer
 
-    async def ask(self, requested: bytes, status: int) -> bytes:
-        """Send a request and give the body of its answer. Raises UnexpectedResponse when it has another status."""
-        self._writer.write(requested)
+    async def exchange(self, request_bytes: bytes, status: int) -> bytes:
+        """Send a request and return the body of its response. Raises UnexpectedResponse when it has another status."""
+        self._writer.write(request_bytes)
         head = await self._reader.readuntil(b"\r\n\r\n")
         length = _LENGTH.search(head)
         body = await self._reader.readexactly(int(length[1]) if length else 0)
@@ -56,15 +56,15 @@ async def connected(port: int, number: int) -> list[Connection]:
     ]
 
 
-async def ask_all(connections: Sequence[Connection], requests: Iterator[bytes], status: int) -> list[float]:
+async def send_all(connections: Sequence[Connection], requests: Iterator[bytes], status: int) -> list[float]:
     """Send requests over all connections, each as fast as it is answered. Returns how long each took."""
     elapsed: list[float] = []
 
-    async def ask(connection: Connection) -> None:
-        for requested in requests:
+    async def send(connection: Connection) -> None:
+        for request_bytes in requests:
             began = perf_counter()
-            await connection.ask(requested, status)
+            await connection.exchange(request_bytes, status)
             elapsed.append(perf_counter() - began)
 
-    await asyncio.gather(*map(ask, connections))
+    await asyncio.gather(*map(send, connections))
     return elapsed

@@ -1,7 +1,7 @@
 """One role in a process of its own: `python -m duly.bench.role_process`, configured by a line on standard input.
 
-It tells on standard output how far it is, and ends when standard input does: when it is asked to, or when whoever started it
-is gone.
+It reports its progress on standard output, and ends when standard input does: when it is stopped, or when its parent
+has ended.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RoleConfig(msgspec.Struct, frozen=True):
     sink_ports: tuple[int, ...] = ()  # of a worker: it sends webhooks there instead of running handlers
 
 
-class Told(msgspec.Struct, frozen=True):
+class RoleReport(msgspec.Struct, frozen=True):
     """The progress of a role, at a moment of the monotonic clock that all processes share."""
 
     ready: bool
@@ -62,15 +62,15 @@ async def work(config: RoleConfig) -> None:
     targets = _webhooks_to(config.sink_ports) if config.sink_ports else None
     worker = Worker(config.url, registry, options, rng=Rng(), log=Log("worker"), targets=targets)
 
-    def reported() -> Told:
+    def report() -> RoleReport:
         health = worker.health
-        return Told(health.safe, health.settled, monotonic())
+        return RoleReport(health.safe, health.settled, monotonic())
 
-    delivering = asyncio.create_task(_tell(reported, config.report_seconds))
+    reporting = asyncio.create_task(_keep_reporting(report, config.report_seconds))
     _at_end_of_input(worker.stop)
     spare_what_stays()  # As `duly worker` does.
     await worker.run()
-    delivering.cancel()
+    reporting.cancel()
     if config.stamps:
         stamps.write(Path(config.stamps))
 
@@ -96,13 +96,13 @@ async def schedule(config: RoleConfig) -> None:
             this_loop.call_soon_threadsafe(scheduler.stop)
             this_loop.call_soon_threadsafe(maintenance.stop)
 
-        def reported() -> Told:
-            return Told(scheduler.health.shards > 0, scheduler.health.staged, monotonic())
+        def report() -> RoleReport:
+            return RoleReport(scheduler.health.shards > 0, scheduler.health.staged, monotonic())
 
-        delivering = asyncio.create_task(_tell(reported, config.report_seconds))
+        reporting = asyncio.create_task(_keep_reporting(report, config.report_seconds))
         _at_end_of_input(stop)
         await asyncio.gather(scheduler.run(), maintenance.run())
-        delivering.cancel()
+        reporting.cancel()
 
 
 async def serve(config: RoleConfig) -> None:
@@ -110,18 +110,20 @@ async def serve(config: RoleConfig) -> None:
     from duly.bench.api_server import opened
 
     async with opened(config.url, config.port) as server:
-        delivering = asyncio.create_task(_tell(lambda: Told(server.started, 0, monotonic()), config.report_seconds))
+        reporting = asyncio.create_task(
+            _keep_reporting(lambda: RoleReport(server.started, 0, monotonic()), config.report_seconds)
+        )
         _at_end_of_input(server.stop)
         await server.run()
-        delivering.cancel()
+        reporting.cancel()
 
 
-async def _tell(look: Callable[[], Told], seconds: float) -> None:
+async def _keep_reporting(look: Callable[[], RoleReport], seconds: float) -> None:
     while True:
-        reported = look()
-        sys.stdout.buffer.write(msgspec.json.encode(reported) + b"\n")
+        report = look()
+        sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
         sys.stdout.buffer.flush()
-        await asyncio.sleep(seconds if reported.ready else _STARTING_SECONDS)
+        await asyncio.sleep(seconds if report.ready else _STARTING_SECONDS)
 
 
 def _at_end_of_input(stop: Callable[[], None]) -> None:

@@ -14,7 +14,7 @@ from time import monotonic
 
 import msgspec
 
-from duly.bench.role_process import RoleConfig, Told
+from duly.bench.role_process import RoleConfig, RoleReport
 from duly.domain.errors import DulyError
 
 START_SECONDS = 60.0
@@ -45,9 +45,9 @@ class Role:
 
     def __init__(self, config: RoleConfig) -> None:
         self.config = config
-        self.reported = Told(False, 0, 0.0)
+        self.reported = RoleReport(False, 0, 0.0)
         self._process: Process | None = None
-        self._following: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start it."""
@@ -56,7 +56,7 @@ class Role:
         )
         assert self._process.stdin
         self._process.stdin.write(msgspec.json.encode(self.config) + b"\n")
-        self._following = asyncio.create_task(self._follow(), name=self.config.name)
+        self._reading = asyncio.create_task(self._read_reports(), name=self.config.name)
 
     @property
     def pid(self) -> int:
@@ -85,11 +85,11 @@ class Role:
             await process.wait()
             raise RoleFailed(f"the {self.config.name} did not end within {STOP_SECONDS:.0f} s") from None
 
-    async def _follow(self) -> None:
+    async def _read_reports(self) -> None:
         assert self._process is not None
         assert self._process.stdout
         async for line in self._process.stdout:
-            self.reported = msgspec.json.decode(line, type=Told)
+            self.reported = msgspec.json.decode(line, type=RoleReport)
 
 
 class Roles:

@@ -46,7 +46,7 @@ class _ConstantSecret:
     async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
         return (bytes(range(32)),)
 
-    def are_at_hand(self, tenant: int, origin: str) -> bool:
+    def are_known(self, tenant: int, origin: str) -> bool:
         return True
 
     async def are_kept(self, tenant: int, origin: str) -> bool:
@@ -57,7 +57,7 @@ class _Unlimited:
     async def enter(self, tenant: int, origin: str, *, is_retry: bool = False) -> bool:
         return True
 
-    def is_trying(self, tenant: int, origin: str) -> bool:
+    def is_probing(self, tenant: int, origin: str) -> bool:
         return False
 
     def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:

@@ -1,1 +1,1 @@
-"""The command line, and the place where the parts are built and wired."""
+"""The command line, and where the parts are built and wired."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _DEADLINE_SECONDS, _CONNECT_SECONDS = 20.0, 1.5  # a person waits
-_UNKNOWN = "may or may not have been done; before you ask again, look with `duly audit`, and for runs with `duly runs`"
+_UNKNOWN = "may or may not have been done; before you retry, look with `duly audit`, and for runs with `duly runs`"
 
 
 def is_remote(settings: Settings) -> bool:
@@ -41,7 +41,7 @@ def with_client(*names: str, options: Callable[[Command], Command] = json_option
     def decorate(function: Command) -> Command:
         @wraps(function)
         def call(settings: Settings, **given: Any) -> Any:
-            return ask(settings, partial(function, **given))
+            return run_request(settings, partial(function, **given))
 
         return options(with_settings("url", *names)(call))
 
@@ -63,19 +63,19 @@ def lists(columns: Columns, empty: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def ask(settings: Settings, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+def run_request(settings: Settings, request: Callable[[AsyncClient], Awaitable[T]]) -> T:
     """Connect, send the request, and return the response.
 
     Raises InvalidAddress, DatabaseUnusable, and what the request raises.
     """
 
-    return asyncio.run(_answer(settings, question))
+    return asyncio.run(_answer(settings, request))
 
 
-async def _answer(settings: Settings, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+async def _answer(settings: Settings, request: Callable[[AsyncClient], Awaitable[T]]) -> T:
     async with connected(settings) as client:
         try:
-            return await question(client)
+            return await request(client)
         except asyncio.CancelledError:  # By Ctrl-C.
             if (write := client.unanswered_write) is not None:
                 say(f"duly: interrupted: {write} {_UNKNOWN}", err=True)
@@ -90,7 +90,7 @@ def _in_flags(error: Unavailable) -> Unavailable:
     if key is None or key not in error.remedy:
         return error
     flags = [name for parameter in click.get_current_context().command.params for name in parameter.opts]
-    once = f"ask again with --key {key}, which does it once"
+    once = f"retry with --key {key}: it is carried out once"
     remedy = f"It may or may not have been done; {once}." if "--key" in flags else f"It {_UNKNOWN}."
     return Unavailable(error.detail, error.status, error.code, remedy, error.request_id, idempotency_key=key)
 

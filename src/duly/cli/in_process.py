@@ -14,8 +14,8 @@ from duly.api.app import create_for_one
 from duly.api.auth.local import for_local
 from duly.cli.connect import opened
 from duly.cli.flags.settings import span
+from duly.cli.up.dispatcher import opened_dispatcher
 from duly.cli.up.egress import submitted_check
-from duly.cli.up.front_door import opened_door
 from duly.domain.targets.target import Allowed
 from duly.log import Log
 from duly.settings import Settings, shown
@@ -33,10 +33,10 @@ async def in_process(settings: Settings) -> AsyncIterator[httpx2.AsyncBaseTransp
     age_limit = span(settings, "queue_age_limit")
     async with (
         opened(settings) as database,
-        opened_door(database, allowed, age_limit, logs_in=False, settings=shown(settings)) as door,
+        opened_dispatcher(database, allowed, age_limit, logs_in=False, settings=shown(settings)) as dispatcher,
     ):
-        yield InProcessTransport(for_local(create_for_one(door, Log("api")), this_account()))
-        door.close()
+        yield InProcessTransport(for_local(create_for_one(dispatcher, Log("api")), this_account()))
+        dispatcher.close()
 
 
 class Opening(httpx2.AsyncBaseTransport):

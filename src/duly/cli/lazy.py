@@ -17,17 +17,17 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, sections: Table, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sections = sections
-        self._places = {name: place for section in sections.values() for name, (place, _) in section.items()}
+        self._modules = {name: module for section in sections.values() for name, (module, _) in section.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands, in the order of the help."""
-        return list(self._places)
+        return list(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
-        if cmd_name not in self._places:
+        if cmd_name not in self._modules:
             return None
-        module, _, attribute = self._places[cmd_name].partition(":")
+        module, _, attribute = self._modules[cmd_name].partition(":")
         try:
             command = getattr(import_module(module), attribute)
         except ModuleNotFoundError as error:

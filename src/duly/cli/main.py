@@ -1,4 +1,4 @@
-"""`duly`: the list of commands, and the one place where an error becomes a sentence and an exit code."""
+"""`duly`: the list of commands, and the function in which an error becomes a sentence and an exit code."""
 
 from __future__ import annotations
 

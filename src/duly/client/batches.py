@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from duly.client.definitions import written
-from duly.client.requests import NDJSON, Ask, Reply, path, unexpected
+from duly.client.requests import NDJSON, ApiRequest, Reply, path, unexpected
 from duly.domain.jobs.spec import JobSpec
 from duly.wire.jobs.batches import LINES_MAX, LineResult
 
@@ -17,11 +17,13 @@ _SECONDS_MORE = 60.0  # the server may take so long for a batch
 _decoder = msgspec.json.Decoder(LineResult)
 
 
-def batches(jobs: Iterable[JobSpec], key: str | None, lines: int = CHUNK_LINES) -> Iterator[Ask[list[LineResult]]]:
+def batches(
+    jobs: Iterable[JobSpec], key: str | None, lines: int = CHUNK_LINES
+) -> Iterator[ApiRequest[list[LineResult]]]:
     """Split jobs into requests of so many lines; under a key, the same jobs split the same way are created once."""
     assert 1 <= lines <= LINES_MAX
     for number, (first, body) in enumerate(_chunks(jobs, lines)):
-        yield Ask(
+        yield ApiRequest(
             method="POST",
             path=path() + "jobs:batch",
             read=_reader(first),

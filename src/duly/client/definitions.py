@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from duly.client.errors import ApiError, VersionChanged
-from duly.client.requests import JSON, MERGE_PATCH, Ask, Id, Reply, Settling, getting, path, posting, reader
+from duly.client.requests import JSON, MERGE_PATCH, ApiRequest, Id, Reply, Settling, getting, path, posting, reader
 from duly.client.writing import write
 from duly.domain.errors import Refused
 from duly.domain.jobs.spec import Callback, Concurrency, EventMatch, JobSpec, RateLimit, RetryPolicy, WorkflowTarget
@@ -72,21 +72,21 @@ class SubmittedJob(CreatedJob, frozen=True):
     is_replayed: bool = False
 
 
-def creating(body: Mapping[str, Any], key: str | None, wait: int | None) -> Ask[SubmittedJob]:
+def creating(body: Mapping[str, Any], key: str | None, wait: int | None) -> ApiRequest[SubmittedJob]:
     """Build the request that creates a job, and perhaps waits for its end."""
     headers = {} if wait is None else {"Prefer": f"wait={wait}"}
-    ask = posting(path("jobs"), SubmittedJob, body, key=key, headers=headers, seconds_more=wait or 0)
-    return msgspec.structs.replace(ask, read=_submitted)
+    request = posting(path("jobs"), SubmittedJob, body, key=key, headers=headers, seconds_more=wait or 0)
+    return msgspec.structs.replace(request, read=_submitted)
 
 
 def _submitted(reply: Reply) -> SubmittedJob:
     return msgspec.structs.replace(reader(SubmittedJob)(reply), is_replayed=reply.is_replayed)
 
 
-def triggering(job_id: Id, body: object, key: str | None) -> Ask[TriggeredRun]:
+def triggering(job_id: Id, body: object, key: str | None) -> ApiRequest[TriggeredRun]:
     """Build the request that runs a job now."""
-    ask = posting(path("jobs", job_id, "trigger"), TriggeredRun, body, key=key)
-    return msgspec.structs.replace(ask, read=_triggered)
+    request = posting(path("jobs", job_id, "trigger"), TriggeredRun, body, key=key)
+    return msgspec.structs.replace(request, read=_triggered)
 
 
 def _triggered(reply: Reply) -> TriggeredRun:
@@ -94,17 +94,19 @@ def _triggered(reply: Reply) -> TriggeredRun:
     return msgspec.structs.replace(created, state="replayed") if reply.is_replayed else created
 
 
-def replacing(job_id: Id, version: int | None, body: Mapping[str, Any]) -> Ask[Job]:
+def replacing(job_id: Id, version: int | None, body: Mapping[str, Any]) -> ApiRequest[Job]:
     """Build the request that replaces a job's definition, if it still has that version; None: any."""
     return _editing("PUT", job_id, version, body, JSON)
 
 
-def changing(job_id: Id, version: int | None, patch: Mapping[str, Any]) -> Ask[Job]:
+def changing(job_id: Id, version: int | None, patch: Mapping[str, Any]) -> ApiRequest[Job]:
     """Build the request that changes parts of a job's definition, if it still has that version; None: any."""
     return _editing("PATCH", job_id, version, patch, MERGE_PATCH)
 
 
-def _editing(method: str, job_id: Id, version: int | None, requested: Mapping[str, Any], media_type: str) -> Ask[Job]:
+def _editing(
+    method: str, job_id: Id, version: int | None, requested: Mapping[str, Any], media_type: str
+) -> ApiRequest[Job]:
     where, body = path("jobs", job_id), write(requested)
 
     def settle(error: ApiError) -> Settling[Job]:
@@ -112,18 +114,18 @@ def _editing(method: str, job_id: Id, version: int | None, requested: Mapping[st
         if not isinstance(error, VersionChanged) or version is None:
             raise error
         job: Job = yield getting(where, Job)
-        if job.version == version + 1 and _is_as_asked(job, msgspec.json.decode(body), is_patch=method == "PATCH"):
+        if job.version == version + 1 and _has_definition(job, msgspec.json.decode(body), is_patch=method == "PATCH"):
             return job
         raise VersionChanged(
             f"The answer to a first try was lost, and job {job_id} is now of version {job.version}."
-            " Whether that try changed it, or somebody else, cannot be told.",
+            " Whether that try or another client changed it is unknown.",
             error.status,
             error.code,
             "Read it again, and decide anew.",
             error.request_id,
         )
 
-    return Ask(
+    return ApiRequest(
         method=method,
         path=where,
         read=reader(Job),
@@ -134,7 +136,7 @@ def _editing(method: str, job_id: Id, version: int | None, requested: Mapping[st
     )
 
 
-def _is_as_asked(job: Job, requested: Mapping[str, Any], *, is_patch: bool) -> bool:
+def _has_definition(job: Job, requested: Mapping[str, Any], *, is_patch: bool) -> bool:
     """Return whether a job has the requested definition. When in doubt, it has not."""
     # Here, because a lost response is rare, and compiling loads much of the domain.
     from duly.domain.jobs.compile import compile_recurring

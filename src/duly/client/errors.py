@@ -5,19 +5,19 @@ ApiError
 │   └── KeyReused      the idempotency key was used for another request
 ├── Unauthorized       no valid key (401)
 ├── Forbidden          the key has not the scope (403)
-├── NotFound           no such thing, or it is somebody else's (404)
-├── Conflict           it cannot be done as things stand (409)
+├── NotFound           no such thing, or it belongs to another tenant (404)
+├── Conflict           it cannot be done in the current state (409)
 │   ├── NameTaken      a job of that name exists
 │   ├── DeclaredInCode a program or a file declares that job
 │   └── VersionChanged it was changed meanwhile (412)
-├── RateLimited        too many requests; `retry_after` says when to ask again (429)
+├── RateLimited        too many requests; `retry_after` says when to retry (429)
 │   ├── QuotaReached   a quota of the tenant is used up
 │   └── Shed           the queue is overloaded, and takes no work of that priority for now
 ├── ServerFailed       a fault of the server's (500)
-├── Unavailable        no answer, or one that says to ask again later (502, 503, 504); a write may or may not have been done
+├── Unavailable        no answer, or one that says to retry later (502, 503, 504); a write may or may not have been done
 └── UnexpectedResponse   an answer that no Duly gives: something else listens there, or it is of another version
 
-Where the engine knows the same refusal, the exception is that one too: `except duly.NotFound` holds for both.
+Where the engine has the same refusal, the exception is also a subclass of it: `except duly.NotFound` holds for both.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError, errors.NotFound):
-    """There is no such thing, or it is somebody else's."""
+    """There is no such thing, or it belongs to another tenant."""
 
 
 class Conflict(ApiError, errors.Refused):

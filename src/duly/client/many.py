@@ -7,7 +7,7 @@ from typing import TypedDict
 
 import msgspec
 
-from duly.client.requests import Ask, Id, given, posting
+from duly.client.requests import ApiRequest, Id, given, posting
 from duly.wire.jobs.bulk import LIMIT_DEFAULT, ManyDone
 
 MANY_SECONDS = 50.0  # the server takes up to a minute for a bulk change; ten seconds are waited for anything
@@ -49,6 +49,6 @@ def both(first: ManyDone, then: ManyDone) -> ManyDone:
     )
 
 
-def changing_many(where: str, chosen: Chosen, **more: object) -> Ask[ManyDone]:
+def changing_many(where: str, chosen: Chosen, **more: object) -> ApiRequest[ManyDone]:
     """Build the request of a bulk change."""
     return posting(where, ManyDone, given(**chosen, **more), seconds_more=MANY_SECONDS)

@@ -46,7 +46,7 @@ class NoReply(msgspec.Struct, frozen=True):
     is_unreached: bool = False
 
 
-class Ask(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class ApiRequest(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One request.
 
     `settle` resolves a refusal when an earlier try may have been carried out: it may send more, and returns the result
@@ -67,8 +67,8 @@ class Ask(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     is_repeatable: bool = True
 
 
-Settling = Generator[Ask[Any], Any, T]
-"""Asks, is given the answers, and returns what the caller gets."""
+Settling = Generator[ApiRequest[Any], Any, T]
+"""Yields requests, receives their results, and returns the caller's result."""
 
 
 def path(*steps: object) -> str:
@@ -76,9 +76,9 @@ def path(*steps: object) -> str:
     return "/v1/" + "/".join(quote(check_step(str(step)), safe="") for step in steps)
 
 
-def getting(where: str, shape: type[T], **query: object) -> Ask[T]:
+def getting(where: str, shape: type[T], **query: object) -> ApiRequest[T]:
     """Build a GET request."""
-    return Ask(method="GET", path=where, read=reader(shape), query=query_of(query))
+    return ApiRequest(method="GET", path=where, read=reader(shape), query=query_of(query))
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
@@ -88,15 +88,15 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     next_page_token: str | None = None
 
 
-def listing(where: str, item: type[T], **query: object) -> Ask[Page[T]]:
+def listing(where: str, item: type[T], **query: object) -> ApiRequest[Page[T]]:
     """Build the request of a list's first page."""
     shape: Any = Page
     return getting(where, shape[item], **query)
 
 
-def after(ask: Ask[Page[T]], token: str) -> Ask[Page[T]]:
+def after(request: ApiRequest[Page[T]], token: str) -> ApiRequest[Page[T]]:
     """Build the request of the page that a token names."""
-    return msgspec.structs.replace(ask, query={**ask.query, "page_token": token})
+    return msgspec.structs.replace(request, query={**request.query, "page_token": token})
 
 
 class Asking(TypedDict, Generic[T], total=False):
@@ -111,30 +111,30 @@ class Asking(TypedDict, Generic[T], total=False):
     is_repeatable: bool
 
 
-def posting(where: str, shape: type[T], body: object = None, **more: Unpack[Asking[T]]) -> Ask[T]:
+def posting(where: str, shape: type[T], body: object = None, **more: Unpack[Asking[T]]) -> ApiRequest[T]:
     """Build a POST request, done once under its key."""
     written = None if body is None else write(body)
-    return Ask(method="POST", path=where, read=reader(shape), body=written, **more)
+    return ApiRequest(method="POST", path=where, read=reader(shape), body=written, **more)
 
 
-def patching(where: str, read: Callable[[Reply], T], body: object) -> Ask[T]:
+def patching(where: str, read: Callable[[Reply], T], body: object) -> ApiRequest[T]:
     """Build a PATCH request."""
-    return Ask(method="PATCH", path=where, read=read, body=write(body))
+    return ApiRequest(method="PATCH", path=where, read=read, body=write(body))
 
 
-def putting(where: str, shape: type[T], body: object) -> Ask[T]:
+def putting(where: str, shape: type[T], body: object) -> ApiRequest[T]:
     """Build a PUT request."""
-    return Ask(method="PUT", path=where, read=reader(shape), body=write(body))
+    return ApiRequest(method="PUT", path=where, read=reader(shape), body=write(body))
 
 
-def deleting(where: str, shape: type[T], **query: object) -> Ask[T]:
+def deleting(where: str, shape: type[T], **query: object) -> ApiRequest[T]:
     """Build a DELETE request."""
-    return Ask(method="DELETE", path=where, read=reader(shape), query=query_of(query))
+    return ApiRequest(method="DELETE", path=where, read=reader(shape), query=query_of(query))
 
 
-def removing(where: str) -> Ask[None]:
+def removing(where: str) -> ApiRequest[None]:
     """Build a DELETE request for which "not found" is a success after a try whose response was lost."""
-    return Ask(method="DELETE", path=where, read=nothing, settle=_gone)
+    return ApiRequest(method="DELETE", path=where, read=nothing, settle=_already_removed)
 
 
 def reader(shape: type[T]) -> Callable[[Reply], T]:
@@ -189,7 +189,7 @@ def uncertain(error: ApiError) -> NoReturn:
     )
 
 
-def _gone(error: ApiError) -> Settling[None]:
+def _already_removed(error: ApiError) -> Settling[None]:
     if not isinstance(error, NotFound):
         raise error
     yield from ()  # there is nothing more to send

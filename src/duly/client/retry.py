@@ -17,7 +17,7 @@ import msgspec
 
 from duly import __version__
 from duly.client.errors import ApiError, QuotaReached, Unavailable, error_of
-from duly.client.requests import Ask, NoReply, Reply
+from duly.client.requests import ApiRequest, NoReply, Reply
 from duly.client.writing import check_key
 from duly.clock import Rng
 
@@ -76,37 +76,37 @@ class Manners(msgspec.Struct, frozen=True):
     rng: Rng
 
 
-def converse(ask: Ask[T], manners: Manners) -> Conversation[T]:
+def converse(request: ApiRequest[T], manners: Manners) -> Conversation[T]:
     """Take one request to its response. Raises ApiError."""
     began = manners.monotonic()
-    ends_at = began + manners.patience.deadline + ask.seconds_more
-    headers = _headers(ask, manners.rng)
+    ends_at = began + manners.patience.deadline + request.seconds_more
+    headers = _headers(request, manners.rng)
     tries, may_be_done = 0, False
     while True:
         tries += 1
-        event = yield _send(ask, headers, manners, ends_at)
+        event = yield _send(request, headers, manners, ends_at)
         if isinstance(event, Reply) and 200 <= event.status < 300:
-            return ask.read(event)
+            return request.read(event)
         assert event is not None
         error = error_in(event)
         if not is_worth_repeating(event, error):
-            if may_be_done and ask.settle is not None:
-                return (yield from _settle(ask, error, manners))
+            if may_be_done and request.settle is not None:
+                return (yield from _settle(request, error, manners))
             raise error
         may_be_done = may_be_done or _may_be_done(event)
-        if may_be_done and not ask.is_repeatable:
-            raise _gave_up(ask, error, headers, tries, may_be_done=True)
-        if ask.method == "GET" and isinstance(event, NoReply) and event.is_unreached:
+        if may_be_done and not request.is_repeatable:
+            raise _gave_up(request, error, headers, tries, may_be_done=True)
+        if request.method == "GET" and isinstance(event, NoReply) and event.is_unreached:
             ends_at = min(ends_at, began + manners.patience.connect_deadline)
         pause = manners.patience.pause(tries, manners.rng.uniform(), error.retry_after)
         if manners.monotonic() + pause >= ends_at:
-            raise _gave_up(ask, error, headers, tries, may_be_done=may_be_done)
+            raise _gave_up(request, error, headers, tries, may_be_done=may_be_done)
         yield Pause(pause)
 
 
-def _settle(ask: Ask[T], error: ApiError, manners: Manners) -> Conversation[T]:
-    assert ask.settle is not None
-    settling = ask.settle(error)
+def _settle(request: ApiRequest[T], error: ApiError, manners: Manners) -> Conversation[T]:
+    assert request.settle is not None
+    settling = request.settle(error)
     try:
         more = next(settling)
         while True:
@@ -116,13 +116,13 @@ def _settle(ask: Ask[T], error: ApiError, manners: Manners) -> Conversation[T]:
         return value
 
 
-def _headers(ask: Ask[T], rng: Rng) -> dict[str, str]:
+def _headers(request: ApiRequest[T], rng: Rng) -> dict[str, str]:
     """Write the headers once for all tries, with one idempotency key."""
-    headers = {"Accept": "*/*", "User-Agent": f"duly-python/{__version__}", **ask.headers}
-    if ask.body is not None:
-        headers["Content-Type"] = ask.media_type
-    if ask.method == "POST" and ask.is_repeatable:
-        headers["Idempotency-Key"] = _fresh(rng) if ask.key is None else check_key(ask.key)
+    headers = {"Accept": "*/*", "User-Agent": f"duly-python/{__version__}", **request.headers}
+    if request.body is not None:
+        headers["Content-Type"] = request.media_type
+    if request.method == "POST" and request.is_repeatable:
+        headers["Idempotency-Key"] = _fresh(rng) if request.key is None else check_key(request.key)
     return headers
 
 
@@ -131,10 +131,10 @@ def _fresh(rng: Rng) -> str:
     return rng.secret(16).hex()
 
 
-def _send(ask: Ask[T], headers: dict[str, str], manners: Manners, ends_at: float) -> Send:
+def _send(request: ApiRequest[T], headers: dict[str, str], manners: Manners, ends_at: float) -> Send:
     left = max(ends_at - manners.monotonic(), _TRY_SECONDS_MIN)
-    timeout = min(manners.patience.timeout + ask.seconds_more, left)
-    return Send(ask.method, ask.path, dict(ask.query), headers, ask.body, timeout)
+    timeout = min(manners.patience.timeout + request.seconds_more, left)
+    return Send(request.method, request.path, dict(request.query), headers, request.body, timeout)
 
 
 def error_in(event: Reply | NoReply) -> ApiError:
@@ -167,18 +167,20 @@ def _may_be_done(event: Reply | NoReply) -> bool:
     return event.may_have_arrived if isinstance(event, NoReply) else event.status >= 500
 
 
-def _how_to_go_on(ask: Ask[T], key: str | None) -> str:
-    if not ask.is_repeatable:
-        return "look before you ask again, for it would be done twice"
-    return f"ask again with the key {key!r}, which does it once" if key else "ask again: to repeat it does no harm"
+def _retry_remedy(request: ApiRequest[T], key: str | None) -> str:
+    if not request.is_repeatable:
+        return "check the state before you retry: a second request would be carried out again"
+    return f"retry with the key {key!r}: it is carried out once" if key else "retry: repeating it does no harm"
 
 
-def _gave_up(ask: Ask[T], error: ApiError, headers: dict[str, str], tries: int, *, may_be_done: bool) -> ApiError:
+def _gave_up(
+    request: ApiRequest[T], error: ApiError, headers: dict[str, str], tries: int, *, may_be_done: bool
+) -> ApiError:
     """Return the error after the last try, with the idempotency key."""
     key = headers.get("Idempotency-Key")
-    if not may_be_done or ask.method == "GET":
+    if not may_be_done or request.method == "GET":
         return gave_up_on(error, tries, key=key)
-    return gave_up_on(error, tries, f"It may or may not have been done; {_how_to_go_on(ask, key)}.", key)
+    return gave_up_on(error, tries, f"It may or may not have been done; {_retry_remedy(request, key)}.", key)
 
 
 def gave_up_on(error: ApiError, tries: int, remedy: str | None = None, key: str | None = None) -> ApiError:

@@ -58,48 +58,55 @@ class Reaper:
 
     async def _reclaim_all(self) -> int:
         expired_workers = await workers.expired_workers(self._database)
-        self._put_off = {gone.worker_id: self._put_off.get(gone.worker_id, (0, 0.0)) for gone in expired_workers}
+        self._put_off = {worker.worker_id: self._put_off.get(worker.worker_id, (0, 0.0)) for worker in expired_workers}
         now = self._database.clock.monotonic()
-        return sum([await self._reclaim(gone) for gone in expired_workers if self._put_off[gone.worker_id][1] <= now])
+        return sum(
+            [await self._reclaim(worker) for worker in expired_workers if self._put_off[worker.worker_id][1] <= now]
+        )
 
-    async def _reclaim(self, gone: ExpiredWorker) -> int:
+    async def _reclaim(self, worker: ExpiredWorker) -> int:
         """Move on the runs of one lost worker. Raises Unavailable."""
         moved = 0
         try:
-            while (batch := await reclaim(self._database, gone, self._rng)).moved:
+            while (batch := await reclaim(self._database, worker, self._rng)).moved:
                 await hints.send(self._database, sorted({run.queue for run in batch.moved}))
                 moved += len(batch.moved)
         except (
             Unavailable
         ):  # it may be this worker's alone, such as a row that somebody has locked; so the others come first next time
-            tries, _ = self._put_off[gone.worker_id]
-            self._put_off[gone.worker_id] = (tries, self._database.clock.monotonic() + _PUT_OFF_SECONDS)
+            tries, _ = self._put_off[worker.worker_id]
+            self._put_off[worker.worker_id] = (tries, self._database.clock.monotonic() + _PUT_OFF_SECONDS)
             raise
         except Exception as error:  # noqa: BLE001 - whatever is wrong with what one has left, the others must be reaped
-            self._try_later(gone, error)
+            self._try_later(worker, error)
         else:
             if batch.refused:
                 (run_id, _), refusal = next(iter(batch.refused.items()))
-                self._try_later(gone, refusal, runs=len(batch.refused), first=run_id)
+                self._try_later(worker, refusal, runs=len(batch.refused), first=run_id)
         return moved
 
-    def _try_later(self, gone: ExpiredWorker, error: Exception, **reported: object) -> None:
-        tries, _ = self._put_off[gone.worker_id]
+    def _try_later(self, worker: ExpiredWorker, error: Exception, **details: object) -> None:
+        tries, _ = self._put_off[worker.worker_id]
         seconds = min(_PUT_OFF_SECONDS * 2**tries, _PUT_OFF_SECONDS_MAX)
-        self._put_off[gone.worker_id] = (min(tries + 1, 10), self._database.clock.monotonic() + seconds)
+        self._put_off[worker.worker_id] = (min(tries + 1, 10), self._database.clock.monotonic() + seconds)
         self._log.error(
-            "reclaim_failed", worker_id=gone.worker_id, name=gone.name, **reported, again_in=seconds, error=repr(error)
+            "reclaim_failed",
+            worker_id=worker.worker_id,
+            name=worker.name,
+            **details,
+            again_in=seconds,
+            error=repr(error),
         )
 
     def _first_seen(self, row: WorkerRow) -> tuple[int, float]:
-        beat, since = self._seen.get(row.worker_id, (-1, 0.0))
-        return (beat, since) if beat == row.heartbeat else (row.heartbeat, self._database.clock.monotonic())
+        heartbeat, since = self._seen.get(row.worker_id, (-1, 0.0))
+        return (heartbeat, since) if heartbeat == row.heartbeat else (row.heartbeat, self._database.clock.monotonic())
 
     async def _expire_if_dead(self, row: WorkerRow) -> None:
-        beat, since = self._seen[row.worker_id]
+        heartbeat, since = self._seen[row.worker_id]
         if self._database.clock.monotonic() - since < row.lease.total_seconds():
             return
         stepped_back = row.until - row.read_at > row.lease + timedelta(seconds=1)
-        if await workers.expire(self._database, row.worker_id, beat, clock_stepped=stepped_back):
+        if await workers.expire(self._database, row.worker_id, heartbeat, clock_stepped=stepped_back):
             self.reaped += 1
-            self._log.warning("worker_reaped", worker_id=row.worker_id, name=row.name, beat=beat)
+            self._log.warning("worker_reaped", worker_id=row.worker_id, name=row.name, heartbeat=heartbeat)

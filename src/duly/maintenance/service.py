@@ -44,11 +44,11 @@ EVENTS_KEPT = timedelta(days=7)  # for so long a repeated event is recognized
 # unused: a destination that is called once a year keeps the secret that its receiver has
 DESTINATIONS_KEPT = timedelta(days=400)
 CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
-_TASK_SECONDS = 0.5  # interval of tasks that others wait for
-_SLOW_TASK_SECONDS = 1.0  # and of tasks that nobody waits for
+_TASK_SECONDS = 0.5  # interval of tasks that runs wait for
+_SLOW_TASK_SECONDS = 1.0  # and of the others
 _LOOK_SECONDS = 0.1  # how long the last look at pending work is valid
-_RECORD_SECONDS = 0.9
-_NOTE_ROUNDS_SECONDS = 5.0
+_RECORD_REAP_SECONDS = 0.9
+_RECORD_ROUNDS_SECONDS = 5.0
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are checked while none needs it
 ROLLUPS_KEPT = timedelta(days=90)
 _COUNT_SHARE = 0.05  # of our time, at most: a large backlog is counted less often
@@ -88,11 +88,11 @@ class Maintenance:
         self._retention = retention or Retention()
         self._age_limit = age_limit
         self._unroutable = unroutable or UnroutableLimits()
-        self._next_line = FIRST
+        self._next_queue = FIRST
         self._stopping = asyncio.Event()
         self.reaper = Reaper(database, rng=rng, log=log)
         self.reaped_at: float | None = None
-        self._recorded_at = self._rounds_noted_at = -inf
+        self._reap_recorded_at = self._rounds_recorded_at = -inf
         self.rounds = rounds or Rounds()
         self._looking = asyncio.Lock()
         self._seen: tuple[float, Work] | None = None
@@ -104,7 +104,7 @@ class Maintenance:
             (_TASK_SECONDS, self._carry_out, lambda work: work.signals),
             (_TASK_SECONDS, self._release, lambda work: work.blocked),
             (_TASK_SECONDS, self._time_out, lambda work: work.awaited),
-            (_TASK_SECONDS, self._tell, lambda work: work.tellings),
+            (_TASK_SECONDS, self._deliver_callbacks, lambda work: work.tellings),
             (_TASK_SECONDS, self._run_workflow_tasks, lambda work: work.tasks),
             (_TASK_SECONDS, self._check_dependents, lambda work: work.dependency_checks),
             (_SLOW_TASK_SECONDS, self._expire, _always),
@@ -152,15 +152,15 @@ class Maintenance:
         """Move on the runs of lost workers: separately, because it has to be soon."""
         await self.reaper.step()
         self.reaped_at = self._database.clock.monotonic()
-        if self.reaped_at >= self._recorded_at + _RECORD_SECONDS:
-            self._recorded_at = self.reaped_at
-            await maintenance_tasks.note(self._database, {REAP: 0.0, **self._rounds_to_note(self.reaped_at)})
+        if self.reaped_at >= self._reap_recorded_at + _RECORD_REAP_SECONDS:
+            self._reap_recorded_at = self.reaped_at
+            await maintenance_tasks.note(self._database, {REAP: 0.0, **self._rounds_to_record(self.reaped_at)})
 
-    def _rounds_to_note(self, now: float) -> dict[str, float]:
+    def _rounds_to_record(self, now: float) -> dict[str, float]:
         """Return the rounds of this process, every few seconds, for other processes."""
-        if now < self._rounds_noted_at + _NOTE_ROUNDS_SECONDS:
+        if now < self._rounds_recorded_at + _RECORD_ROUNDS_SECONDS:
             return {}
-        self._rounds_noted_at = now
+        self._rounds_recorded_at = now
         return self.rounds.ages(now)
 
     async def _carry_out(self) -> None:
@@ -170,7 +170,7 @@ class Maintenance:
             self._log.warning("run_overstayed", run_id=run_id)
 
     async def _release(self) -> None:
-        """Release runs at concurrency keys with a free slot, and recalled runs whose caller is gone."""
+        """Release runs at concurrency keys with a free slot, and recalled runs whose caller has gone away."""
         await history.release_waiting(self._database, BATCH_MAX)
         await put_back(self._database)
 
@@ -179,7 +179,7 @@ class Maintenance:
         while await receive.time_out(self._database, self._rng) == receive.BATCH_MAX:
             pass
 
-    async def _tell(self) -> None:
+    async def _deliver_callbacks(self) -> None:
         """Deliver completion callbacks to jobs: separately from the reaper, because a locked job makes us wait."""
         await deliver(self._database, self._log)
 
@@ -231,19 +231,19 @@ class Maintenance:
         await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_TASK_SECONDS))
 
     async def _mark_unroutable(self) -> None:
-        """Set unroutable runs aside."""
+        """Mark unroutable runs."""
 
         async def batch() -> int:
-            moved, self._next_line = await mark_unroutable(self._database, self._unroutable, self._next_line)
+            moved, self._next_queue = await mark_unroutable(self._database, self._unroutable, self._next_queue)
             return moved
 
-        await self._in_batches(batch, "runs_set_aside", _SLOW_TASK_SECONDS)
+        await self._in_batches(batch, "runs_marked_unroutable", _SLOW_TASK_SECONDS)
 
     async def _restore_routable(self) -> None:
         """Return runs to their queues whose handler a live worker has by now."""
-        await self._in_batches(lambda: restore_routable(self._database), "runs_brought_back", _TASK_SECONDS)
+        await self._in_batches(lambda: restore_routable(self._database), "runs_restored_routable", _TASK_SECONDS)
 
-    async def _in_batches(self, batch: Callable[[], Awaitable[int]], event: str, reserve: float) -> None:
+    async def _in_batches(self, batch: Callable[[], Awaitable[int]], event: str, interval: float) -> None:
         """Move batch after batch, each followed by as long a rest, until there is none; an empty look rests longer."""
         clock, runs, moved, elapsed = self._database.clock, 0, 1, 0.0
         while moved:
@@ -254,7 +254,7 @@ class Maintenance:
             runs += moved
         if runs:
             self._log.info(event, runs=runs)
-        await clock.sleep(max(0.0, elapsed / _COUNT_SHARE - reserve))
+        await clock.sleep(max(0.0, elapsed / _COUNT_SHARE - interval))
 
     async def _sweep(self) -> None:
         kept = self._retention

@@ -49,7 +49,7 @@ _IPV6_RESERVED = tuple(
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
 _SIX_TO_FOUR = IPv6Network("2002::/16")
-_ISATAP_MARKS = (0x0000_5EFE, 0x0200_5EFE)  # what stands before the IPv4 address in the second half
+_ISATAP_MARKS = (0x0000_5EFE, 0x0200_5EFE)  # the bits before the IPv4 address in the second half
 _32_BITS = 0xFFFF_FFFF
 
 

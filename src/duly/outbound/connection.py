@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
         self.has_answered = False  # something came since the last request
         self._transport: asyncio.Transport | None = None
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
-        self._requested: asyncio.Future[Answer] | None = None
+        self._response: asyncio.Future[Answer] | None = None
         self._early = b""  # came on a fresh connection before any request
         self._is_fresh = True
         self._is_lasting = False
@@ -80,26 +80,26 @@ class Connection(asyncio.Protocol):
         self._headers_number = self._headers_bytes = self._received = 0
         self._body = bytearray()
 
-    # ------------------------------------------------------------------------------------------------- for who asks
+    # ------------------------------------------------------------------------------------------------- for the caller
 
     @property
     def peer(self) -> str | None:
         """The address at the other end, from the socket."""
-        place = self._transport.get_extra_info("peername") if self._transport is not None else None
-        return None if place is None else str(place[0])
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return None if peer is None else str(peer[0])
 
     @property
-    def may_be_asked(self) -> bool:
+    def is_reusable(self) -> bool:
         """Return whether another request may be sent on it."""
         return self._is_lasting and self._transport is not None and not self._transport.is_closing()
 
-    async def ask(self, head: bytes, body: bytes, *, has_body: bool) -> Answer:
+    async def exchange(self, head: bytes, body: bytes, *, has_body: bool) -> Answer:
         """Send a request and read its response; `has_body`: the response may have one. Raises NoAnswer, BadAnswer."""
         transport = self._transport
         if transport is None or (transport.is_closing() and not self._early):
             raise NoAnswer(NO_ANSWER, "it closed the connection before the request was sent")
-        requested: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._requested = requested
+        response: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._response = response
         self._start_over(has_body=has_body)
         self.has_answered = self._is_lasting = False
         transport.write(head + body if len(body) <= BODY_BYTES_MAX else head)
@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
             transport.write(body)
         self._take_early()
         try:
-            return await requested
+            return await response
         except BaseException:
             self.hang_up()
             raise
@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what has come; unexpected data ends the connection."""
-        if self._requested is None:
+        if self._response is None:
             self._unasked(data)
             return
         assert self._parser is not None
@@ -167,12 +167,12 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Refuse anything after a response: it would be taken for the next one."""
-        if self._requested is None:
+        if self._response is None:
             self.hang_up()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, or a trailer, which counts like one and is not kept."""
-        if self._requested is None:
+        if self._response is None:
             return
         self._headers_number += 1
         self._headers_bytes += len(name) + len(value) + 4
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Judge a response by its head; one without a body is whole."""
-        if self._requested is None:
+        if self._response is None:
             return
         assert self._parser is not None
         status = self._parser.get_status_code()
@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Keep what fits; close on the rest."""
-        if self._requested is None:
+        if self._response is None:
             return
         self._body += data
         if len(self._body) > BODY_BYTES_MAX:
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Drop an interim response; any other is the end."""
-        if self._requested is None:
+        if self._response is None:
             return
         if not self._has_head:
             self._start_over(has_body=self._has_body)
@@ -232,15 +232,15 @@ class Connection(asyncio.Protocol):
         self._is_lasting = is_sent and self._has_body and self._parser.should_keep_alive()
 
     def _end(self, *, is_whole: bool) -> None:
-        requested, self._requested = self._requested, None
-        if requested is None or requested.done():
+        response, self._response = self._response, None
+        if response is None or response.done():
             return
         assert self._parser is not None
         body = bytes(self._body[:BODY_BYTES_MAX])
-        requested.set_result(Answer(self._parser.get_status_code(), Headers(self._headers), body, is_whole))
+        response.set_result(Answer(self._parser.get_status_code(), Headers(self._headers), body, is_whole))
 
     def _fail(self, error: OutboundError) -> None:
-        requested, self._requested = self._requested, None
-        if requested is not None and not requested.done():
-            requested.set_exception(error)
+        response, self._response = self._response, None
+        if response is not None and not response.done():
+            response.set_exception(error)
         self.hang_up()

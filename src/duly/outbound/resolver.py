@@ -37,10 +37,10 @@ class Resolver(Protocol):
 def system_lookup(host: str) -> list[str]:
     """Look a name up with the system, blocking. Raises OSError, or UnicodeError for an invalid name."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-class _Asked:
+class _Lookup:
     """A name that is being looked up, and how many callers of each tenant wait for it."""
 
     def __init__(self, answer: asyncio.Future[Sequence[str]]) -> None:
@@ -54,8 +54,8 @@ class SystemResolver:
     def __init__(self, clock: Clock, lookup: Callable[[str], Sequence[str]] = system_lookup) -> None:
         self._clock = clock
         self._lookup = lookup
-        self._requested: dict[str, _Asked] = {}
-        self._in_line: dict[str, _Asked] = {}  # those that wait to be started, in order
+        self._lookups: dict[str, _Lookup] = {}
+        self._queue: dict[str, _Lookup] = {}  # those that wait to be started, in order
         self._under_way: Counter[int] = Counter()  # by tenant
         self._kept: dict[str, tuple[float, Sequence[str]]] = {}
 
@@ -64,35 +64,35 @@ class SystemResolver:
         kept = self._kept.get(host)
         if kept is not None and self._clock.monotonic() < kept[0]:
             return kept[1]
-        requested = self._requested.get(host) or self._put_in_line(host)
-        requested.waiting[tenant] += 1
+        lookup = self._lookups.get(host) or self._enqueue(host)
+        lookup.waiting[tenant] += 1
         self._start_next()
         try:
-            return await asyncio.shield(requested.answer)  # others may wait for the same answer
+            return await asyncio.shield(lookup.answer)  # others may wait for the same answer
         finally:
-            requested.waiting[tenant] -= 1
-            requested.waiting += Counter()  # forgets tenants without waiters
-            if not requested.waiting:
-                self._leave_line(host, requested)
+            lookup.waiting[tenant] -= 1
+            lookup.waiting += Counter()  # forgets tenants without waiters
+            if not lookup.waiting:
+                self._dequeue(host, lookup)
 
-    def _put_in_line(self, host: str) -> _Asked:
-        requested = _Asked(asyncio.get_running_loop().create_future())
-        self._requested[host] = self._in_line[host] = requested
-        return requested
+    def _enqueue(self, host: str) -> _Lookup:
+        lookup = _Lookup(asyncio.get_running_loop().create_future())
+        self._lookups[host] = self._queue[host] = lookup
+        return lookup
 
-    def _leave_line(self, host: str, requested: _Asked) -> None:
-        if self._in_line.get(host) is requested:
-            del self._in_line[host], self._requested[host]
+    def _dequeue(self, host: str, lookup: _Lookup) -> None:
+        if self._queue.get(host) is lookup:
+            del self._queue[host], self._lookups[host]
 
     def _start_next(self) -> None:
         """Start what may be: a tenant that has its part under way delays nobody behind it."""
-        for host, requested in list(self._in_line.items()):
+        for host, lookup in list(self._queue.items()):
             if self._under_way.total() >= LOOKUPS_MAX:
                 return
-            tenant = next((one for one in requested.waiting if self._under_way[one] < LOOKUPS_PER_TENANT_MAX), None)
+            tenant = next((one for one in lookup.waiting if self._under_way[one] < LOOKUPS_PER_TENANT_MAX), None)
             if tenant is not None:
-                del self._in_line[host]
-                self._start(host, tenant, requested.answer)
+                del self._queue[host]
+                self._start(host, tenant, lookup.answer)
 
     def _start(self, host: str, tenant: int, answer: asyncio.Future[Sequence[str]]) -> None:
         self._under_way[tenant] += 1
@@ -116,7 +116,7 @@ class SystemResolver:
     def _answered(
         self, host: str, tenant: int, answer: asyncio.Future[Sequence[str]], found: Sequence[str] | Unresolved
     ) -> None:
-        del self._requested[host]
+        del self._lookups[host]
         self._under_way[tenant] -= 1
         self._under_way += Counter()  # forgets tenants that have none under way
         self._start_next()

@@ -29,7 +29,7 @@ _UNTIL_THE_NEXT_SECONDS = 5.0
 _REPEATABLE = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PUT"})
 _WITHOUT_LENGTH = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})  # when there is no body
 
-_Place = tuple[str, Address]
+_Endpoint = tuple[str, Address]
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class PinnedTransport:
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        self._kept: dict[_Place, list[Connection]] = {}
+        self._kept: dict[_Endpoint, list[Connection]] = {}
         self._in_use: set[Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -76,24 +76,24 @@ class PinnedTransport:
     async def _send(
         self, url: WebhookUrl, address: Address, request: Request, head: bytes, seconds: float | None
     ) -> Answer:
-        place = (url.origin, address)
-        connection = self._take(place)
+        endpoint = (url.origin, address)
+        connection = self._take(endpoint)
         if connection is not None:
             try:
-                return await self._ask(place, connection, request, head)
+                return await self._exchange(endpoint, connection, request, head)
             except NoAnswer:
                 if connection.has_answered or request.method not in _REPEATABLE:
                     raise
-        return await self._ask(place, await self._connect(url, address, seconds), request, head)
+        return await self._exchange(endpoint, await self._connect(url, address, seconds), request, head)
 
-    async def _ask(self, place: _Place, connection: Connection, request: Request, head: bytes) -> Answer:
+    async def _exchange(self, endpoint: _Endpoint, connection: Connection, request: Request, head: bytes) -> Answer:
         self._in_use.add(connection)
         try:
-            answer = await connection.ask(head, request.body, has_body=request.method != "HEAD")
+            answer = await connection.exchange(head, request.body, has_body=request.method != "HEAD")
         finally:
             self._in_use.discard(connection)
-        if connection.may_be_asked:
-            self._keep(place, connection)
+        if connection.is_reusable:
+            self._keep(endpoint, connection)
         else:
             connection.hang_up()
         return answer
@@ -116,36 +116,36 @@ class PinnedTransport:
 
     # ------------------------------------------------------------------------------------------------ kept connections
 
-    def _take(self, place: _Place) -> Connection | None:
+    def _take(self, endpoint: _Endpoint) -> Connection | None:
         """Take the most recently used connection: the others may rest, and end."""
-        kept = self._kept.get(place)
+        kept = self._kept.get(endpoint)
         if not kept:
             return None
         latest = asyncio.get_running_loop().time() - _KEPT_SECONDS
         while kept:
             connection = kept.pop()
-            if connection.may_be_asked and connection.idle_since > latest:
+            if connection.is_reusable and connection.idle_since > latest:
                 return connection
             connection.hang_up()
         return None
 
-    def _keep(self, place: _Place, connection: Connection) -> None:
+    def _keep(self, endpoint: _Endpoint, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
-        self._kept.setdefault(place, []).append(connection)
+        self._kept.setdefault(endpoint, []).append(connection)
         if self._sweep is None:
             self._sweep = loop.call_later(_KEPT_SECONDS, self._hang_up_the_idle)
 
     def _hang_up_the_idle(self) -> None:
         loop = asyncio.get_running_loop()
         latest = loop.time() - _KEPT_SECONDS
-        for place, kept in list(self._kept.items()):
+        for endpoint, kept in list(self._kept.items()):
             for connection in kept:
                 if connection.idle_since <= latest:
                     connection.hang_up()
-            self._kept[place] = [connection for connection in kept if connection.may_be_asked]
-            if not self._kept[place]:
-                del self._kept[place]
+            self._kept[endpoint] = [connection for connection in kept if connection.is_reusable]
+            if not self._kept[endpoint]:
+                del self._kept[endpoint]
         self._sweep = loop.call_later(_KEPT_SECONDS, self._hang_up_the_idle) if self._kept else None
 
 

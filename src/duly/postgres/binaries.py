@@ -107,10 +107,10 @@ def wheel_binaries() -> Path:
 
 def version_of(folder: Path, account: Account) -> str:
     """Ask the server program for its version, as the account that will run it."""
-    requested = account.run([str(folder / "postgres"), "--version"])
-    found = re.search(r"\(PostgreSQL\) ([0-9][0-9.]*)", requested.stdout)
+    printed = account.run([str(folder / "postgres"), "--version"])
+    found = re.search(r"\(PostgreSQL\) ([0-9][0-9.]*)", printed.stdout)
     if not found:
-        raise BinariesMissing(f"{folder / 'postgres'} does not run here: {requested.stderr.strip()}")
+        raise BinariesMissing(f"{folder / 'postgres'} does not run here: {printed.stderr.strip()}")
     return found[1]
 
 

@@ -111,7 +111,7 @@ def start(
     A server left over from a process that was killed is stopped first. Raises an `EmbeddedError` that names the remedy.
     """
     folder = Folder(data)
-    lock = folder.hold()
+    lock = folder.lock()
     try:
         programs = make_ready(folder, binaries, durable=durable)
         room = shutil.disk_usage(folder.pgdata).free
@@ -156,7 +156,7 @@ def clear_away(pgdata: Path, socket: Path) -> None:
         return
     stop_orphans(pgdata)
     found = read_pid_file(pgdata)
-    # PostgreSQL itself sees through a file that names nobody, but not through a stranger's number or an empty file.
+    # PostgreSQL itself sees through a file that names nobody, but not through the number of another process or an empty file.
     if found is None or is_alive(found.pid):
         refuse_if_in_use(pgdata, socket, found)
         socket.with_name(f"{SOCKET}.lock").unlink(missing_ok=True)

@@ -60,7 +60,7 @@ class Folder:
         self.pgdata = self.data / "postgres"
         self.log = self.data / "postgres.log"
 
-    def hold(self) -> int:
+    def lock(self) -> int:
         """Take the folder for this process, made if it is missing; gives the descriptor whose end ends the hold."""
         try:
             self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class Folder:
         # What a killed holder was starting has its lock too, until it has become another program.
         seconds = 0.0 if self._holder_lives() else _LET_GO_SECONDS
         if not wait_until(lambda: takes(descriptor), seconds):
-            raise DataFolderHeld(self._who_holds_it())
+            raise DataFolderHeld(self._in_use_by())
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
 
@@ -88,7 +88,7 @@ class Folder:
         pid = (self.data / "lock").read_text(encoding="utf-8")
         return pid.isdigit() and command_of(int(pid)) != ""
 
-    def _who_holds_it(self) -> str:
+    def _in_use_by(self) -> str:
         lock = self.data / "lock"
         pid = lock.read_text(encoding="utf-8") or "unknown"  # It is taking it at this moment.
         since = datetime.fromtimestamp(lock.stat().st_mtime, UTC)

@@ -78,7 +78,7 @@ class Scheduler:
         self._cohorts = Cohorts(log)
         self._left_out = LeftOut(log)
         self._sweep = zones.Sweep(log)
-        self._stands_by_for: str | None = None
+        self._standby_for: str | None = None
         self._lane = Allowance()
         self._lane_due_at: set[datetime] = set()
         self._wake = asyncio.Event()
@@ -107,7 +107,7 @@ class Scheduler:
                 task.cancel()
             await asyncio.wait(beside)
             await self._end_renewing(renewing)
-            await self._hand_over()
+            await self._release_shards()
 
     def stop(self) -> None:
         """Ask the loop to end."""
@@ -127,7 +127,7 @@ class Scheduler:
         gained = self._epochs
         try:
             if not self._epochs:
-                await self._follow_zones()
+                await self._read_zones()
             self._epochs = await shards.hold(self._database, self.scheduler_id, self._name, __version__, LEASE)
         except Exception:
             self._epochs = {}
@@ -164,16 +164,16 @@ class Scheduler:
         if self._cohorts.holds_missed:
             await recover.defer_missed(self._database, self.scheduler_id, self._epochs)
 
-    async def _follow_zones(self) -> None:
+    async def _read_zones(self) -> None:
         """Read which time zone data is in force before we stage anything by ours, and put ours in force when we may."""
         data = await zones.adopt(self._database, self._log)
         self._cohorts.exclude(() if data.is_settled else data.before)
         other = None if data.version == database_version() else data.version
-        if other is not None and other != self._stands_by_for:
+        if other is not None and other != self._standby_for:
             self._log.warning(
-                "stands_by", ours=database_version(), in_force=other, until="all schedulers have one version"
+                "standby", ours=database_version(), in_force=other, until="all schedulers have one version"
             )
-        self._stands_by_for = other
+        self._standby_for = other
 
     async def keep_zones(self) -> float:
         """Retime fires that other time zone data has timed; one scheduler does it for all.
@@ -183,7 +183,7 @@ class Scheduler:
         if not self._epochs:
             return TICK_SECONDS
         if _SWEEPER not in self._epochs:
-            await self._follow_zones()
+            await self._read_zones()
             return TICK_SECONDS if self._cohorts.has_excluded else ZONES_SECONDS
         swept = await self._sweep.go_on(self._database)
         if swept.is_settled:
@@ -213,10 +213,10 @@ class Scheduler:
         if self._recovery is not None:
             await recover.carry_out(self._database, self._recovery, list(self._epochs), self._log)
         budget, recovery_id = self._lane.until(now, share), self._recovery.recovery_id if self._recovery else None
-        went = await go_on(self._database, list(self._epochs), now, budget, recovery_id)
-        self._lane_due_at = {moment for moment in self._lane_due_at if moment > now} | went.due_at
-        self._lane.spend(went.created)
-        self.health.backfilled += went.created
+        created_runs = await go_on(self._database, list(self._epochs), now, budget, recovery_id)
+        self._lane_due_at = {moment for moment in self._lane_due_at if moment > now} | created_runs.due_at
+        self._lane.spend(created_runs.created)
+        self.health.backfilled += created_runs.created
 
     async def _step_safely(self) -> float:
         """Stage one batch and return how long to sleep after it."""
@@ -271,8 +271,8 @@ class Scheduler:
                 self._log.error("shards_failed", error=repr(error))
             await self._clock.wait(self._ending, RENEW_SECONDS)
 
-    async def _hand_over(self) -> None:
+    async def _release_shards(self) -> None:
         try:
             await shards.release(self._database, self.scheduler_id)
         except Unavailable as error:
-            self._log.warning("hand_over_failed", error=str(error))
+            self._log.warning("shards_not_released", error=str(error))

@@ -18,7 +18,7 @@ from duly.sdk.choices import Work
 from duly.sdk.keywords import Changes, check_known, fields_of, spelled
 
 # Fields of a job that are not among its options.
-_APART = frozenset({"name", "queue", "priority"})
+_KEEPING_OPTIONS = frozenset({"name", "queue", "priority"})
 _KEPT = FunctionTarget(handler="kept")  # stands in for a target that is not read
 _POLICY = frozenset({"retry", "timeout", "concurrency", "rate_limit"})
 
@@ -29,14 +29,16 @@ def changed(job: Recurring, changes: Changes, work: Work) -> Recurring:
     if not changes:
         raise InvalidOption("nothing is to be changed; name what is, such as edit(cron=…)")
     fields = fields_of(changes)
-    is_isolated = fields.keys() <= _APART
-    spec = JobSpec(target=_KEPT, queue=job.queue, priority=job.priority, name=job.name) if is_isolated else spec_of(job)
+    keeps_options = fields.keys() <= _KEEPING_OPTIONS
+    spec = (
+        JobSpec(target=_KEPT, queue=job.queue, priority=job.priority, name=job.name) if keeps_options else spec_of(job)
+    )
     if spec.retry is None and fields.keys() & _POLICY:  # the handler's policy becomes its own
         policy = rules_of(work.options.but(own=True))
         spec = msgspec.structs.replace(spec, retry=policy["retry"], timeout=policy["timeout"])
     spec = msgspec.structs.replace(spec, **fields, **waits_of(_schedule(job, changes)))
     created = compile_recurring(spec, None, carried_of(job.options))
-    kept = {"handler": job.handler, "options": job.options} if is_isolated else {}
+    kept = {"handler": job.handler, "options": job.options} if keeps_options else {}
     payload = _payload(job, changes, work)
     return msgspec.structs.replace(created, payload=payload, owner=job.owner, source=job.source, **kept)
 

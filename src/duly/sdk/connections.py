@@ -26,7 +26,7 @@ from duly.store.tenancy import tenants
 from duly.store.tenancy.keyring import keyring_of
 
 
-class Line:
+class LoopConnections:
     """The open connections of one event loop; they are closed with the loop."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Line:
                 await database.close()
 
 
-Lines = WeakKeyDictionary[asyncio.AbstractEventLoop, Line]
+_ByLoop = WeakKeyDictionary[asyncio.AbstractEventLoop, LoopConnections]
 
 
 class Connections:
@@ -76,20 +76,20 @@ class Connections:
         self._is_elsewhere = False
         self._check: Check | None = None
         self._keyring: Keyring | None = None
-        self._lines: Lines = WeakKeyDictionary()
+        self._by_loop: _ByLoop = WeakKeyDictionary()
         self._tenants: set[int] = set()
 
     async def database(self) -> Database:
         """Return this loop's pool. Raises DatabaseUnusable, naming the remedy."""
-        line = await self._line()
-        assert line.database is not None
-        return line.database
+        connections = await self._of_this_loop()
+        assert connections.database is not None
+        return connections.database
 
     async def waker(self) -> Waker:
         """Return this loop's waker."""
-        line = await self._line()
-        assert line.waker is not None
-        return line.waker
+        connections = await self._of_this_loop()
+        assert connections.waker is not None
+        return connections.waker
 
     def locate(self) -> str:
         """Return the database's address. Raises DatabaseUnusable, naming the remedy."""
@@ -136,34 +136,34 @@ class Connections:
 
     async def close(self) -> None:
         """Close this loop's connections, and let other loops close theirs; an ended loop has closed its own."""
-        lines, self._lines = list(self._lines.items()), WeakKeyDictionary()
-        for loop, line in lines:
+        all_connections, self._by_loop = list(self._by_loop.items()), WeakKeyDictionary()
+        for loop, connections in all_connections:
             if loop is asyncio.get_running_loop():
-                await line.close()
+                await connections.close()
             elif loop.is_running():
-                asyncio.run_coroutine_threadsafe(line.close(), loop)  # not awaited: it may be waiting for us
+                asyncio.run_coroutine_threadsafe(connections.close(), loop)  # not awaited: it may be waiting for us
 
     @contextmanager
     def elsewhere(self, url: str, keyring: Keyring | None = None) -> Iterator[None]:
         """Use another database and keyring meanwhile; its end closes what was opened."""
-        before = self._url, self._pooler, self._lines, self._is_elsewhere, self._tenants, self._keyring
-        self._url, self._pooler, self._lines, self._is_elsewhere = url, False, WeakKeyDictionary(), True
+        before = self._url, self._pooler, self._by_loop, self._is_elsewhere, self._tenants, self._keyring
+        self._url, self._pooler, self._by_loop, self._is_elsewhere = url, False, WeakKeyDictionary(), True
         self._keyring = keyring
         self._check, self._tenants = None, set()
         try:
             yield
         finally:
-            self._url, self._pooler, self._lines, self._is_elsewhere, self._tenants, self._keyring = before
+            self._url, self._pooler, self._by_loop, self._is_elsewhere, self._tenants, self._keyring = before
             self._check = None
 
-    async def _line(self) -> Line:
+    async def _of_this_loop(self) -> LoopConnections:
         loop = asyncio.get_running_loop()
-        line = self._lines.get(loop) or self._lines.setdefault(loop, Line())
-        if line.database is None:
-            async with line.opening:
-                if line.database is None:
-                    await line.open(self.locate(), pooler=self._is_pooled(), keyring=self.keyring)
-        return line
+        connections = self._by_loop.get(loop) or self._by_loop.setdefault(loop, LoopConnections())
+        if connections.database is None:
+            async with connections.opening:
+                if connections.database is None:
+                    await connections.open(self.locate(), pooler=self._is_pooled(), keyring=self.keyring)
+        return connections
 
     def _is_pooled(self) -> bool:
         if self._pooler is None:

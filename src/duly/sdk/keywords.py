@@ -22,7 +22,7 @@ from duly.worker.context import RunContext
 
 Misfire = Literal["fire_once", "fire_all", "skip"] | Mapping[str, Any]
 Overlap = Literal["skip", "buffer_one", "queue", "cancel_running", "allow"] | Mapping[str, Any]
-Told = str | Mapping[str, str]  # a URL, the name of a job, or the fields of either
+CallbackTarget = str | Mapping[str, str]  # a URL, the name of a job, or the fields of either
 Mode = Literal["fixed_rate", "fixed_delay"]
 On = Literal["success", "failure", "always"]
 
@@ -67,8 +67,8 @@ class Rules(When, total=False):
     timeout: Duration | None
     tags: Sequence[str] | None
     expires_after: Duration | None
-    on_end: Told | None
-    on_failure: Told | None
+    on_end: CallbackTarget | None
+    on_failure: CallbackTarget | None
 
 
 class Declared(Rules, total=False):

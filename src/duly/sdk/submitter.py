@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Q = ParamSpec("Q")
 T = TypeVar("T")
-_AGAIN_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+_RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 Send = Callable[[Connection, str], Coroutine[Any, Any, Sequence[Submitted]]]
 
@@ -112,7 +112,7 @@ class Submitter(Generic[Q, T]):
         # A program's submits are recorded with their runs; a schedule has an audit entry.
         if self._choices.recurring is None:
             database = database.acting_as(None)
-        submitted = await ask_until_answered(database, self._checked(send), key, "job")
+        submitted = await send_until_answered(database, self._checked(send), key, "job")
         if self._choices.recurring is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
             (await self._app.connections.waker()).wake(DUE)
         if submitted and self._is_due_soon():
@@ -151,11 +151,11 @@ class Submitter(Generic[Q, T]):
         return int(self._choices.given.get("tenant", self._app.tenant))
 
 
-async def ask_until_answered(
+async def send_until_answered(
     database: Database, send: Callable[[Database, str], Awaitable[T]], key: str, what: str
 ) -> T:
     """Submit under a key, again while the outcome is unknown. Raises Unavailable when that stays so."""
-    for pause in (*_AGAIN_SECONDS, None):
+    for pause in (*_RETRY_SECONDS, None):
         try:
             return await send(database, key)
         except DiskFull:
@@ -163,7 +163,7 @@ async def ask_until_answered(
         except Unavailable as error:
             if pause is None:
                 raise Unavailable(
-                    f"{error}, asked {len(_AGAIN_SECONDS) + 1} times. The {what} may or may not be stored:"
+                    f"{error}, tried {len(_RETRY_SECONDS) + 1} times. The {what} may or may not be stored:"
                     f" submit it again with key={key!r}, which stores it once"
                 ) from error
             await database.clock.sleep(pause)

@@ -15,18 +15,18 @@ _SILENCE_SECONDS_MAX = 60.0
 
 
 class Silence:
-    """The time since a database first failed to answer. The work goes on meanwhile; `ask_again` says what to do later."""
+    """The time since a database first failed to answer. The work goes on meanwhile; `remedy` says what to do later."""
 
-    def __init__(self, clock: Clock, ask_again: str) -> None:
+    def __init__(self, clock: Clock, remedy: str) -> None:
         self._clock = clock
         self._since = clock.monotonic()
-        self._ask_again = ask_again
+        self._remedy = remedy
 
     def bear(self, error: Unavailable) -> None:
         """Tolerate one more failure. Raises Unavailable after a minute of them."""
         silent = self._clock.monotonic() - self._since
         if silent >= _SILENCE_SECONDS_MAX:
-            raise Unavailable(f"{error}, for {silent:.0f} s. {self._ask_again}") from error
+            raise Unavailable(f"{error}, for {silent:.0f} s. {self._remedy}") from error
 
 
 async def until_final(

@@ -28,9 +28,9 @@ from duly.domain.workflows.workflow import Workflow as Known
 from duly.moves.workflows.workflows import add_nodes, submit_workflow
 from duly.sdk.choices import Choices, UncheckedWork
 from duly.sdk.declaration import Declaration
-from duly.sdk.keywords import Told, When, check_known, shape_of
+from duly.sdk.keywords import CallbackTarget, When, check_known, shape_of
 from duly.sdk.references import Edge, Fault, Item, OfNode, Reference, placeholders, written
-from duly.sdk.submitter import Submitter, ask_until_answered
+from duly.sdk.submitter import Submitter, send_until_answered
 from duly.sdk.workflow_handle import WorkflowHandle
 from duly.worker.context import RunContext
 
@@ -46,7 +46,7 @@ _NOT_OF_A_NODE = (
 
 
 class Node:
-    """A node of a workflow. In `after` it stands for its success, `failed` for its failure, `ended` for either."""
+    """A node of a workflow. In `depends_on` it stands for its success, `failed` for its failure, `ended` for either."""
 
     __slots__ = ("_owner", "name")
 
@@ -104,8 +104,8 @@ class Workflow:
         *,
         app: App | None = None,
         tags: Sequence[str] = (),
-        on_end: Told | None = None,
-        on_failure: Told | None = None,
+        on_end: CallbackTarget | None = None,
+        on_failure: CallbackTarget | None = None,
     ) -> None:
         self.name = check_name(name, "workflow")
         self._app = app
@@ -167,7 +167,7 @@ class Workflow:
         app, workflow = self.app, self._checked()
         app.connections.check_calls(called_in(workflow))
         chosen = secrets.token_urlsafe(16) if key is None else check_key(key)
-        created = await ask_until_answered(
+        created = await send_until_answered(
             (await app.connections.database()).acting_as(None),
             lambda database, key: submit_workflow(database, app.tenant, key, workflow),
             chosen,
@@ -185,7 +185,7 @@ class Workflow:
     async def add_to(self, run: RunContext) -> list[str]:
         """Add these nodes to the workflow of a running node, under its fence. Returns their names.
 
-        Those without `after` depend on the running node, and its children wait for them. Without any, nothing is done.
+        Those without `depends_on` depend on the running node, and its children wait for them. Without any, nothing is done.
         Nodes that it has added before, in another attempt, are left as they are. Raises InvalidWorkflow,
         WorkflowChanged, NotFound when the run is no node.
         """
@@ -274,7 +274,7 @@ class Workflow:
         """Return the dependencies of a node: the named ones, and those that its arguments refer to."""
         if isinstance(depends_on, Node | Edge | str) or not isinstance(depends_on, Iterable):
             raise InvalidWorkflow(
-                f"node {name!r}: after= takes a list of nodes, such as depends_on=[extract]; given is {shown(depends_on)}"
+                f"node {name!r}: depends_on= takes a list of nodes, such as depends_on=[extract]; given is {shown(depends_on)}"
             )
         found: dict[str, Edge] = {}
         for one in depends_on:

@@ -58,7 +58,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 FIRES_AT_ONE_MOMENT_MAX = 10_000
 _LEASE = timedelta(days=1)
 _CLAIM_MAX = 10_000
-# Each look at the backfill lane may make what a whole second allows: what holds it back in a test is its own rate.
+# Each look at the backfill lane may make what a whole second allows: its only limit in a test is its own rate.
 _LANE_MAX = 500  # runs of backfills at one look
 _SOURCE = "testing"
 _KEYRING = Keyring({"testing": bytes(KEY_BYTES)})
@@ -125,7 +125,7 @@ class Environment:
         return await self._advance_to(self._at + _span(duration, "advance"))
 
     async def outage(self, duration: Duration) -> None:
-        """Let time pass without a scheduler or a worker: due runs are late, and may become misfires."""
+        """Let time pass without a scheduler or a worker: due runs start late, and may become misfires."""
         await self._move_to(self._at + _span(duration, "outage"))
 
     # For plain functions.
@@ -134,7 +134,7 @@ class Environment:
     outage_sync = sync_twin(outage)
 
     def __enter__(self) -> Self:
-        self._take_place()
+        self._use_scratch()
         self._app.background.run(self._register())
         return self
 
@@ -147,7 +147,7 @@ class Environment:
             self._open.close()
 
     async def __aenter__(self) -> Self:
-        self._take_place()
+        self._use_scratch()
         await self._register()
         return self
 
@@ -157,7 +157,7 @@ class Environment:
         await self._app.connections.close()
         self.__exit__(kind, error, trace)
 
-    def _take_place(self) -> None:
+    def _use_scratch(self) -> None:
         server = scratch()
         name, url = server.create(self._at)
         self._open.callback(server.drop, name)

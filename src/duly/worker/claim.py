@@ -60,7 +60,7 @@ class Claiming:
         watch: Watch,
         look_again: Callable[[], Awaitable[None]],
         can_kill: bool,
-        gone: asyncio.Event,
+        ended: asyncio.Event,
         is_closed: Callable[[], bool],
         on_received: Callable[[], None],
         on_spent: Callable[[Sequence[Settled]], None],
@@ -79,7 +79,7 @@ class Claiming:
         self._watch = watch
         self._look_again = look_again
         self._can_kill = can_kill
-        self._gone = gone
+        self._ended = ended
         self._is_closed = is_closed
         self._on_received = on_received
         self._on_spent = on_spent
@@ -90,14 +90,14 @@ class Claiming:
             Intake(pool, names, self.rooms[pool]) for pool, names in _names_by_pool(registry, targets).items()
         ]
         self._policies = _policies_of(registry)
-        self.shut: frozenset[Pool] = frozenset()  # nothing is claimed for these: their executor is blocked
-        self.last_loop_at = float("-inf")  # the latest reservation of a rate limit that we were given
+        self.closed_pools: frozenset[Pool] = frozenset()  # nothing is claimed for these: their executor is blocked
+        self.last_reservation_at = float("-inf")  # the latest reservation of a rate limit that we were given
         self._in_doubt = asyncio.Event()
         self._in_doubt_until = float("-inf")
 
     async def take_in(self, intake: Intake) -> None:
         """Claim while there is room; sleep when there is nothing to claim or no room."""
-        while not self._gone.is_set():
+        while not self._ended.is_set():
             limit = 0 if self._is_closed() or not self._worker_lease.is_safe else self._claimable(intake)
             if limit == 0:
                 pause = POLL_BUSY_SECONDS if self._slots.waiting_for(intake.pool) else POLL_SECONDS
@@ -132,7 +132,7 @@ class Claiming:
                 intake.wake.set()
 
     def _claimable(self, intake: Intake) -> int:
-        if self._slots.waiting_for(Pool.ALONE) >= SUSPECTS_MAX or intake.pool in self.shut:
+        if self._slots.waiting_for(Pool.ALONE) >= SUSPECTS_MAX or intake.pool in self.closed_pools:
             return 0
         free, waiting = self._slots.free_in(intake.pool), self._slots.waiting_for(intake.pool)
         return intake.room.left(free=free, waiting=waiting, leased_ahead=intake.leased_ahead)
@@ -164,7 +164,7 @@ class Claiming:
         return [run for run in claimed if not narrowed.cover(run)]
 
     async def _receive(self, intake: Intake, claimed: list[Run], stalls: int) -> None:
-        """Hold the claimed runs: in the wheel until they are due, in line for a slot when they are."""
+        """Hold the claimed runs: in the wheel until they are due, queued for a slot when they are."""
         if not claimed:
             return
         if any(map(self._watch.pauses.cover, claimed)):
@@ -186,7 +186,7 @@ class Claiming:
             due = run.due_at.timestamp()
             if due > now:
                 if run.policy.rate is not None:
-                    self.last_loop_at = max(self.last_loop_at, due)
+                    self.last_reservation_at = max(self.last_reservation_at, due)
                 self._wheel.insert(due, held)
                 intake.leased_ahead += 1
             else:
@@ -228,7 +228,7 @@ class Claiming:
 
     async def return_unknown_leases(self) -> None:
         """Hand back leases that we hold and do not know: of claims whose answer was lost."""
-        while not self._gone.is_set():
+        while not self._ended.is_set():
             doubtful = self._clock.monotonic() < self._in_doubt_until
             await self._clock.wait(
                 self._in_doubt, UNKNOWN_LEASES_IN_DOUBT_SECONDS if doubtful else UNKNOWN_LEASES_SECONDS
@@ -260,7 +260,7 @@ class Claiming:
     async def listen(self) -> None:
         """Wake the intake on one hint, and look for pauses on another."""
         heard = {hints.READY_CHANNEL: self.wake, hints.PAUSES_CHANNEL: self._watch.wake}
-        await hints.listen(self._database, heard, self._gone.is_set)
+        await hints.listen(self._database, heard, self._ended.is_set)
 
 
 def _policies_of(registry: Registry) -> dict[str, RunPolicy]:

@@ -36,7 +36,7 @@ from duly.worker.handlers import Registry
 from duly.worker.heartbeat.lease import WorkerLease
 from duly.worker.held_runs import HeldRun, HeldRuns
 from duly.worker.outbox import Outbox
-from duly.worker.pacing import REST_SECONDS, Setback, again, pause
+from duly.worker.pacing import REST_SECONDS, Setback, pause, retry_delay
 from duly.worker.run_records import WorkerServices
 from duly.worker.slots import POOL_OF, POOLS_ON_LOOP, Kind, Pool, Slots
 from duly.worker.targets import Targets
@@ -54,7 +54,7 @@ RETURN_SECONDS = 0.2
 RETURN_SECONDS_MAX = 5.0
 HINT_SECONDS = 0.01  # minimum time between hints at released nodes
 # reservations are granted a second ahead: a later one is of a clock that was set back since
-TURN_AHEAD_SECONDS_MAX = 2.0
+RESERVATION_AHEAD_SECONDS_MAX = 2.0
 _QUIET = (Succeeded, Cancelled)  # outcomes that make nothing ready by themselves
 PROGRESS_SECONDS = 0.25  # how often progress is written, however often handlers report it
 
@@ -102,11 +102,11 @@ class Engine:
             on_settled=self._on_settled,
             write_lines=self._services.flush_ended,
         )
-        self._wake_line = asyncio.Event()
+        self._wake_starts = asyncio.Event()
         self._hinted_at = float("-inf")
         self._stopping = False
-        self._gone = asyncio.Event()
-        self._children: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
         self._giving_up: asyncio.Task[None] | None = None
         self._setback = Setback()
         self._finished = dict.fromkeys(Pool, 0)
@@ -142,9 +142,9 @@ class Engine:
             watch=self._watch,
             look_again=self._look_once,
             can_kill=self._process_pool is not None,
-            gone=self._gone,
+            ended=self._ended,
             is_closed=lambda: self.outbox.is_full or self._watch.is_draining,
-            on_received=self._wake_line.set,
+            on_received=self._wake_starts.set,
             on_spent=self._settle,
             on_expired=self.lease_lost,
             log=self._log,
@@ -180,7 +180,7 @@ class Engine:
         taking_in = [asyncio.create_task(self._survive(claiming.take_in, intake)) for intake in claiming.intakes]
         settling = asyncio.create_task(self._survive(self.outbox.run), name="outbox")
         try:
-            await self._gone.wait()
+            await self._ended.wait()
             if not self._stopping:
                 self._interrupt()  # first of all: after the end of the lease, another worker may run what we run
             # A claim under way is answered first, or its leases would be unknown.
@@ -207,7 +207,7 @@ class Engine:
 
     def lease_lost(self) -> None:
         """End at once: the lease is lost."""
-        self._gone.set()
+        self._ended.set()
         self._claiming.wake()
 
     def give_up_unstarted(self, kept: Set[tuple[UUID, int]]) -> None:
@@ -215,23 +215,23 @@ class Engine:
         self._executor.revoke({(run.run_id, run.fence) for run in self.held} - kept)
         self._hand_back(self._wheel.drain(), self._slots.drain())  # what was not handed back then is now
 
-    def give_up_what_waits_for_loop(self, is_blocked: Callable[[], bool]) -> None:
+    def give_up_loop_bound(self, is_blocked: Callable[[], bool]) -> None:
         """Hand back runs that wait for the handlers' loop.
 
         Their slots are freed, and more is claimed, when the loop turns again.
         """
-        in_line = [run for pool in POOLS_ON_LOOP for run in self._slots.give_up(pool, 0)]
-        self._hand_back(self._wheel.take_out(lambda held: POOL_OF[held.kind] in POOLS_ON_LOOP), in_line)
+        queued = [run for pool in POOLS_ON_LOOP for run in self._slots.give_up(pool, 0)]
+        self._hand_back(self._wheel.take_out(lambda held: POOL_OF[held.kind] in POOLS_ON_LOOP), queued)
         unstarted = self._executor.take_back()
         self._take_back(unstarted)
-        if unstarted or not self._claiming.shut:
-            self._claiming.shut = POOLS_ON_LOOP
+        if unstarted or not self._claiming.closed_pools:
+            self._claiming.closed_pools = POOLS_ON_LOOP
             self._spawn(self._release_after_block([item.kind for item in unstarted], is_blocked))
 
     async def _release_after_block(self, kinds: list[Kind], is_blocked: Callable[[], bool]) -> None:
-        while is_blocked() and not self._gone.is_set():
+        while is_blocked() and not self._ended.is_set():
             await self._clock.sleep(REST_SECONDS)
-        self._claiming.shut = frozenset()
+        self._claiming.closed_pools = frozenset()
         self._release(kinds)
         self._claiming.wake()
 
@@ -240,7 +240,7 @@ class Engine:
     async def _start_due(self) -> None:
         """Move due runs from the wheel to the slots, and start those that have one."""
         measured = self._clock.monotonic()
-        while not self._gone.is_set():
+        while not self._ended.is_set():
             now = self._worker_lease.now()
             for held in self._wheel.advance(now):
                 held.intake.leased_ahead -= 1
@@ -253,9 +253,9 @@ class Engine:
             self._start(starting)
             self._figures.turned_at = self._clock.monotonic()
             measured = self._measure(measured)
-            await self._clock.wait(self._wake_line, self._pause(len(starting)))
+            await self._clock.wait(self._wake_starts, self._pause(len(starting)))
             if self._slots.waiting:
-                self._give_up_what_is_stuck()
+                self._give_up_stuck()
 
     def _pause(self, started: int) -> float:
         next_due = self._wheel.next_due()
@@ -276,7 +276,7 @@ class Engine:
         batch: list[tuple[Kind, Run, str | None]] = []
         suspects: list[HeldRun] = []
         kept_back: list[Run] = []
-        if self._signalled:  # the answer to a claim may have come after the look that told us to stop its run
+        if self._signalled:  # the answer to a claim may have come after the look that read its cancel
             self._heed_late([run for _, run in starting])
         for kind, run in starting:
             held = self._held_runs.find(run.run_id, run.fence)
@@ -303,7 +303,7 @@ class Engine:
         if kept_back:
             self._return(kept_back)
 
-    def _give_up_what_is_stuck(self) -> None:
+    def _give_up_stuck(self) -> None:
         """Hand back runs that wait too long for a slot and will not start soon: other workers may be free."""
         if self._giving_up is not None and not self._giving_up.done():
             return  # the store has not answered for the last ones; more would take its connections from all others
@@ -340,8 +340,8 @@ class Engine:
             self._claiming.wake()  # resumed scopes may be claimed now
         if narrowed := self._watch.limits.narrowed_since(limits):
             self._keep_back(narrowed)  # it was claimed before the limit, and is claimed again under it
-        if self._claiming.last_loop_at > (latest := self._clock.now() + TURN_AHEAD_SECONDS_MAX):
-            self._claiming.last_loop_at = latest
+        if self._claiming.last_reservation_at > (latest := self._clock.now() + RESERVATION_AHEAD_SECONDS_MAX):
+            self._claiming.last_reservation_at = latest
             self._hand_back(
                 self._wheel.take_out(
                     lambda held: held.run.policy.rate is not None and held.run.due_at.timestamp() > latest
@@ -350,7 +350,7 @@ class Engine:
 
     async def _name_unstarted(self) -> None:
         """Record the due runs that have waited for their start since the last look, so that they read as ready until then."""
-        before, self._waiting = self._waiting, self._slots.in_line | self._executor.in_line | self._isolated.waiting
+        before, self._waiting = self._waiting, self._slots.queued | self._executor.queued | self._isolated.waiting
         unstarted = [run_id for run_id, _ in before & self._waiting][:NAMED_MAX]
         if unstarted or self._are_named:
             await workers.name_unstarted(self._database, self.worker_id, unstarted)
@@ -365,9 +365,9 @@ class Engine:
         """Hand back recalled runs that have not started; for started ones, drop the signal, which is the answer."""
         ahead = self._wheel.take_out(lambda held: self._is_recalled(held.run))
         self._hand_back(ahead, self._slots.take_out(self._is_recalled))
-        in_line = self._executor.take_back(self._recalled)
-        self._take_back(in_line)
-        self._release([item.kind for item in in_line])
+        queued = self._executor.take_back(self._recalled)
+        self._take_back(queued)
+        self._release([item.kind for item in queued])
         started = [signal for signal in self._recalled.values() if self._has_started(signal)]
         if started:
             self._spawn(self._tidy_up([], started))
@@ -378,11 +378,11 @@ class Engine:
     def _has_started(self, signal: runs.Signal) -> bool:
         return self._executor.marks.has(signal.run_id, signal.fence)
 
-    def _hand_back(self, ahead: list[HeldRun], in_line: Sequence[Run] = ()) -> None:
+    def _hand_back(self, ahead: list[HeldRun], queued: Sequence[Run] = ()) -> None:
         """Hand back runs taken out of the wheel and the slots."""
         for held in ahead:
             held.intake.leased_ahead -= 1
-        if waiting := [*in_line, *(held.run for held in ahead)]:
+        if waiting := [*queued, *(held.run for held in ahead)]:
             self._return(waiting)
 
     def _heed(self, signal: runs.Signal) -> None:
@@ -409,7 +409,7 @@ class Engine:
 
     async def _guard(self) -> None:
         """End this life when the lease could not be renewed in time: from here on another worker may hold our runs."""
-        while not self._gone.is_set():
+        while not self._ended.is_set():
             if not self._worker_lease.is_safe:
                 # A handler that blocked the interpreter kept us from reading a renewal: read before giving up.
                 await self._clock.sleep(STALE_NEWS_SECONDS)
@@ -455,7 +455,7 @@ class Engine:
 
     def _slots_came_free(self) -> None:
         if self._slots.waiting:  # otherwise nobody wants them
-            self._wake_line.set()
+            self._wake_starts.set()
         self._claiming.wake_if_worthwhile()
 
     def _put_off(self, unstarted: list[Ended]) -> None:
@@ -468,7 +468,7 @@ class Engine:
         self._spawn(self._release_later([item.kind for item in unstarted], seconds))
 
     async def _release_later(self, kinds: list[Kind], seconds: float) -> None:
-        await self._until(self._gone.is_set, seconds)
+        await self._until(self._ended.is_set, seconds)
         self._release(kinds)
 
     def _release(self, kinds: list[Kind]) -> None:
@@ -497,18 +497,18 @@ class Engine:
         over = self._held_runs.let_go(done)
         self._services.forget(done)
         named = [held.run for held in over if held.kind is Kind.ALONE]
-        reported = [runs.Signal(held.run.run_id, held.run.fence, "cancel") for held in over if held.cancelled]
-        if named or reported:
-            self._spawn(self._tidy_up(named, reported))
+        signals = [runs.Signal(held.run.run_id, held.run.fence, "cancel") for held in over if held.cancelled]
+        if named or signals:
+            self._spawn(self._tidy_up(named, signals))
         if any(_leads_on(item) for item in settled):
             self._claiming.wake()
         elif self._watch.limits:
             # a slot of a concurrency key is free, which it was not while its run was ending
             self._claiming.wake_if_worthwhile()
         if any(run.metadata.node for run in done):
-            self._hint_at_children()
+            self._hint_at_released_nodes()
 
-    def _hint_at_children(self) -> None:
+    def _hint_at_released_nodes(self) -> None:
         """Look for nodes that our outcomes released, and hint at them; under load everybody looks anyway."""
         now = self._clock.monotonic()
         if self._claiming.wake_idle() and now - self._hinted_at >= HINT_SECONDS:
@@ -519,13 +519,13 @@ class Engine:
         with contextlib.suppress(Unavailable):
             await hints.send(self._database, self.identity.queues)
 
-    async def _tidy_up(self, named: list[Run], reported: list[runs.Signal]) -> None:
+    async def _tidy_up(self, named: list[Run], signals: list[runs.Signal]) -> None:
         """Withdraw the announcements and signals of runs, once their outcomes are written."""
         with contextlib.suppress(Unavailable):
             if named:
                 await workers.retract(self._database, self.worker_id, named)
-            if reported:
-                await runs.drop_signals(self._database, self.worker_id, reported)
+            if signals:
+                await runs.drop_signals(self._database, self.worker_id, signals)
 
     def _return(self, given: list[Run]) -> asyncio.Task[None]:
         """Hand back runs that were not started. From here on we do not hold them; others settle the cancelled ones."""
@@ -545,7 +545,7 @@ class Engine:
                 self._log.error("hand_back_failed", runs=len(unstarted), error=repr(error))
                 self._claiming.doubt()
                 pause = min(2 * pause, RETURN_SECONDS_MAX)
-            if not self._gone.is_set():
+            if not self._ended.is_set():
                 return  # the periodic check will find them
             # The periodic check has ended, and a later reclaim would count them as started.
             await self._clock.sleep(pause)
@@ -579,19 +579,19 @@ class Engine:
     @property
     def _is_quiet(self) -> bool:
         """Return whether nothing runs and everything is written."""
-        return not (self._slots.running or len(self.outbox) or self._children)
+        return not (self._slots.running or len(self.outbox) or self._background)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self._children.add(task)
-        task.add_done_callback(self._on_end)
+        self._background.add(task)
+        task.add_done_callback(self._on_background_end)
         return task
 
-    def _on_end(self, task: asyncio.Task[None]) -> None:
-        self._children.discard(task)
+    def _on_background_end(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             doing = getattr(task.get_coro(), "__name__", None)
-            self._log.error("workflow_task_failed", doing=doing, error=repr(error))
+            self._log.error("background_task_failed", doing=doing, error=repr(error))
 
     async def _survive(self, loop: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         """Keep a loop going through errors, each logged with what it was doing. It ends by itself, or is cancelled."""
@@ -604,7 +604,7 @@ class Engine:
                 self._log.error("loop_failed", doing=loop.__name__, error=repr(error))
             else:
                 return
-            await self._clock.sleep(again(self._rng))
+            await self._clock.sleep(retry_delay(self._rng))
 
 
 def _leads_on(item: Settled | Deferred) -> bool:

@@ -24,7 +24,7 @@ from duly.log import Log
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, Unstorable, settle
 from duly.store.connection.database import Database, Unavailable
-from duly.worker.pacing import again
+from duly.worker.pacing import retry_delay
 
 BATCH_MAX = 2_000
 FULL = 10_000
@@ -210,4 +210,4 @@ class Outbox:
 
     async def _pause(self, tries: int) -> None:
         longest = _RETRY_SECONDS_MAX[min(tries, len(_RETRY_SECONDS_MAX) - 1)]
-        await self._database.clock.sleep(again(self._rng, longest))
+        await self._database.clock.sleep(retry_delay(self._rng, longest))

@@ -15,7 +15,7 @@ BUSY = 4  # runs started in one turn, from which on more are waited for
 REST_SECONDS = 0.1
 REST_IDLE_SECONDS = 1.0
 SETBACK_SECONDS, SETBACK_SECONDS_MAX = 0.25, 8.0
-AGAIN_SECONDS_MAX = 0.6
+RETRY_SECONDS_MAX = 0.6
 
 
 def pause(*, held: int, started: int, waiting: int, left_seconds: float | None) -> float:
@@ -46,6 +46,6 @@ class Setback:
         return self._until - now
 
 
-def again(rng: Rng, seconds_max: float = AGAIN_SECONDS_MAX) -> float:
-    """Return a random delay before another try: otherwise everyone that one outage has hit would come back at once."""
+def retry_delay(rng: Rng, seconds_max: float = RETRY_SECONDS_MAX) -> float:
+    """Return a random delay before a retry: otherwise all clients hit by one outage would come back at once."""
     return seconds_max * rng.uniform()

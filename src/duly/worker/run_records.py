@@ -31,7 +31,7 @@ _RETRY_SECONDS = 0.2
 _UNSTORABLE = "(a line that could not be stored)"
 _Answer = TypeVar("_Answer")
 _Row = TypeVar("_Row")
-_Told: TypeAlias = tuple[UUID, int, Progress]  # of a run, under its fence
+_Reported: TypeAlias = tuple[UUID, int, Progress]  # of a run, under its fence
 
 
 class WorkerServices:
@@ -54,7 +54,7 @@ class WorkerServices:
         self._written: dict[tuple[UUID, int], int] = {}  # the last written line of an attempt
         self._unsure: dict[tuple[UUID, int], int] = {}  # the last line that may be written already: the answer was lost
         self._writing = asyncio.Lock()
-        self._turn = asyncio.Lock()
+        self._progress_flush = asyncio.Lock()
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
         """Keep a line for the next flush, up to a cap for each attempt; the rest is counted."""
@@ -106,7 +106,7 @@ class WorkerServices:
 
     async def flush_progress(self) -> None:
         """Write the progress of runs, all in one statement; a failure is not worth reporting."""
-        async with self._turn:  # of two flushes the second is done when both are
+        async with self._progress_flush:  # of two flushes the second is done when both are
             # Handlers report more meanwhile, on their threads: the mapping stays, and each is taken out of it in one
             # step.
             self._showing = {name: self._progress.pop(name) for name in list(self._progress)}
@@ -119,10 +119,10 @@ class WorkerServices:
             finally:
                 self._showing = {}
 
-    async def _show(self, reported: Sequence[_Told]) -> None:
+    async def _show(self, reported: Sequence[_Reported]) -> None:
         await runs.save_progresses(self._database, self._worker_id, reported)
 
-    async def _leave_out(self, reported: _Told) -> None:
+    async def _leave_out(self, reported: _Reported) -> None:
         """Drop progress that cannot be stored."""
 
     def on_said(self, run: Run, said: Said) -> asyncio.Future[bool] | None:

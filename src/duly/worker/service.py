@@ -41,7 +41,7 @@ from duly.worker.figures import Figures
 from duly.worker.handlers import Registry
 from duly.worker.heartbeat.lease import WorkerLease
 from duly.worker.outbox import Outbox
-from duly.worker.pacing import again
+from duly.worker.pacing import retry_delay
 from duly.worker.registrar import Registrar
 from duly.worker.slots import POOL_OF, Pool, Slots
 from duly.worker.targets import Targets
@@ -160,13 +160,13 @@ class Worker:
         error: BaseException | None = None
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._lives_in_turn(handlers_loop))
+                runner.run(self._run_lives(handlers_loop))
         except BaseException as raised:  # noqa: BLE001 - carried over to the loop that awaits us
             error = raised
-        self._leave_what_runs()
+        self._report_left_running()
         handlers_loop.call_soon_threadsafe(_resolve, ended, error)
 
-    async def _lives_in_turn(self, handlers_loop: asyncio.AbstractEventLoop) -> None:
+    async def _run_lives(self, handlers_loop: asyncio.AbstractEventLoop) -> None:
         self._engine_loop = asyncio.get_running_loop()
         database = Database(
             self._url,
@@ -186,7 +186,7 @@ class Worker:
                 except Exception as error:  # noqa: BLE001 - a fault of a life must not end the process: it says so and waits
                     self._log.error("worker_life_failed", error=repr(error))
                 if not self._stopping.is_set():
-                    await database.clock.sleep(again(self._rng, _REBIRTH_SECONDS_MAX))
+                    await database.clock.sleep(retry_delay(self._rng, _REBIRTH_SECONDS_MAX))
         finally:
             await settling.close()
             await database.close()
@@ -208,7 +208,7 @@ class Worker:
             clock=database.clock,
             rng=self._rng,
             log=self._log,
-            on_gone=self._lease_lost,
+            on_lost=self._lease_lost,
             on_returned=self._runs_returned,
         )
         process_pool = ProcessPool(self._options.app_path) if self._options.app_path else None
@@ -244,7 +244,7 @@ class Worker:
                 process_pool.close()
             try:
                 await self._targets.end()
-                self._leave_what_runs()  # while the lease stands: after its end another worker may run it
+                self._report_left_running()  # while the lease stands: after its end another worker may run it
             finally:
                 await worker_lease.stop()
 
@@ -256,7 +256,7 @@ class Worker:
             if identity.app in clash.apps and clash.queue in identity.queues:
                 self._log.warning("handler_clash", says=clash.text, remedy=clash.remedy)
 
-    def _leave_what_runs(self) -> None:
+    def _report_left_running(self) -> None:
         """Report handlers that run on after we have stopped to the owner of the process, who can end it: a thread
         cannot be stopped.
         """
@@ -274,7 +274,7 @@ class Worker:
             self._options.lease.total_seconds(),
             clock=database.clock,
             log=self._log,
-            on_blocked=engine.give_up_what_waits_for_loop,
+            on_blocked=engine.give_up_loop_bound,
         )
 
     async def _live_out(self, engine: Engine, database: Database, watch: LoopWatch) -> None:

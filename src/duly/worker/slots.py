@@ -1,4 +1,4 @@
-"""Slots: which due run starts next. Due runs wait in a line, one for each pool of slots.
+"""Slots: which due run starts next. Due runs wait in a queue, one for each pool of slots.
 
 The claim has decided who is served; an order by rank alone would undo that, because each new batch of an old backlog
 would pass what came before it. So the order is by arrival, which rank moves by at most a quarter of a second.
@@ -52,18 +52,18 @@ POOLS_ON_LOOP = frozenset({Pool.LOOP, Pool.WEBHOOK, Pool.PROCESS})  # these need
 
 
 class Slots:
-    """The lines and the free slots."""
+    """The queues and the free slots."""
 
     def __init__(self, capacity: Mapping[Pool, int]) -> None:
         self.capacity = {pool: capacity.get(pool, 0) for pool in Pool}
         self._running = dict.fromkeys(Pool, 0)
-        self._lines: dict[Pool, list[tuple[float, float, int, Kind, Run, float]]] = {pool: [] for pool in Pool}
+        self._queues: dict[Pool, list[tuple[float, float, int, Kind, Run, float]]] = {pool: [] for pool in Pool}
         self._order = count()
 
     @property
     def waiting(self) -> int:
         """Return how many are due and wait for a slot."""
-        return sum(map(len, self._lines.values()))
+        return sum(map(len, self._queues.values()))
 
     @property
     def running(self) -> int:
@@ -76,31 +76,31 @@ class Slots:
 
     def waiting_for(self, pool: Pool) -> int:
         """Return how many are due and wait for a slot of this pool."""
-        return len(self._lines[pool])
+        return len(self._queues[pool])
 
     def waits_since(self, pool: Pool) -> float:
-        """Return the moment since which the next in line could have started."""
-        line = self._lines[pool]
-        return line[0][5] if line else float("inf")
+        """Return the moment since which the next in the queue could have started."""
+        queue = self._queues[pool]
+        return queue[0][5] if queue else float("inf")
 
     @property
-    def in_line(self) -> set[tuple[UUID, int]]:
+    def queued(self) -> set[tuple[UUID, int]]:
         """The due runs that wait for a slot."""
-        return {(run.run_id, run.fence) for line in self._lines.values() for *_, run, _ in line}
+        return {(run.run_id, run.fence) for queue in self._queues.values() for *_, run, _ in queue}
 
     def queue(self, kind: Kind, run: Run, now: float) -> None:
-        """Put a due run in line: by its arrival, its due moment and the handicap of its priority."""
+        """Queue a due run: by its arrival, its due moment and the handicap of its priority."""
         due = run.due_at.timestamp()
         rank = due + run.priority * _HANDICAP_SECONDS
-        turn = now + min(_RANK_SECONDS, max(-_RANK_SECONDS, (rank - now) / _RANK_SCALE))
-        heappush(self._lines[POOL_OF[kind]], (turn, rank, next(self._order), kind, run, max(due, now)))
+        order = now + min(_RANK_SECONDS, max(-_RANK_SECONDS, (rank - now) / _RANK_SCALE))
+        heappush(self._queues[POOL_OF[kind]], (order, rank, next(self._order), kind, run, max(due, now)))
 
     def take(self) -> list[tuple[Kind, Run]]:
         """Take every run that can start now and occupy their slots."""
         starting: list[tuple[Kind, Run]] = []
-        for pool, line in self._lines.items():
-            taken = min(self.free_in(pool), len(line))
-            starting += [heappop(line)[3:5] for _ in range(taken)]
+        for pool, queue in self._queues.items():
+            taken = min(self.free_in(pool), len(queue))
+            starting += [heappop(queue)[3:5] for _ in range(taken)]
             self._running[pool] += taken
         return starting
 
@@ -110,20 +110,20 @@ class Slots:
         assert self._running[POOL_OF[kind]] >= 0, kind
 
     def give_up(self, pool: Pool, keep: int) -> list[Run]:
-        """Take out all but the first `keep` of a line: other workers could start them sooner."""
-        line = self._lines[pool]
-        line.sort()
-        given = [run for *_, run, _ in line[keep:]]
-        del line[keep:]
+        """Take out all but the first `keep` of a queue: other workers could start them sooner."""
+        queue = self._queues[pool]
+        queue.sort()
+        given = [run for *_, run, _ in queue[keep:]]
+        del queue[keep:]
         return given
 
     def take_out(self, is_unwanted: Callable[[Run], bool]) -> list[Run]:
         """Take out unwanted runs that wait."""
         taken: list[Run] = []
-        for line in self._lines.values():
-            if unwanted := [run for *_, run, _ in line if is_unwanted(run)]:
+        for queue in self._queues.values():
+            if unwanted := [run for *_, run, _ in queue if is_unwanted(run)]:
                 taken += unwanted
-                line[:] = sorted(place for place in line if not is_unwanted(place[4]))
+                queue[:] = sorted(entry for entry in queue if not is_unwanted(entry[4]))
         return taken
 
     def drain(self) -> list[Run]:

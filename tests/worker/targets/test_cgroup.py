@@ -241,7 +241,7 @@ async def test_memory_is_limited_for_all_of_them_together_where_there_is_a_contr
 @needs_groups
 async def test_control_group_that_cannot_be_created_fails_the_attempt_and_is_named():
     runner, number = grouped(), next(NUMBERS)
-    taken = Groups(GROUND).make(number, LIMITS)
+    taken = Groups(GROUND).create(number, LIMITS)
     try:
         outcome = await Attempt(runner, sh("true"), fence=number).outcome()
     finally:
@@ -260,7 +260,7 @@ async def test_next_worker_ends_the_processes_that_a_killed_worker_left():
     script = f"""
 import os, sys, time
 from duly.worker.targets import cgroup
-group = cgroup.Groups(cgroup.look()).make(1, cgroup.Limits({LIMITS.memory_bytes}, 64))
+group = cgroup.Groups(cgroup.look()).create(1, cgroup.Limits({LIMITS.memory_bytes}, 64))
 if not os.fork():
     (group.folder / "cgroup.procs").write_text("0")
     os.setsid()

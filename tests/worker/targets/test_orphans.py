@@ -32,7 +32,7 @@ def alive(started: int | None):
     ],
 )
 def test_container_owner_counts_as_lost_only_when_that_is_certain(owner, is_gone):
-    assert owner.is_gone(HERE, alive(5_000)) is is_gone
+    assert owner.has_ended(HERE, alive(5_000)) is is_gone
 
 
 def test_an_owner_can_be_written_and_read():
@@ -40,7 +40,7 @@ def test_an_owner_can_be_written_and_read():
 
     assert Owner.read(str(here)) == here
     assert here.pid == os.getpid()
-    assert not here.is_gone(here, started_of)
+    assert not here.has_ended(here, started_of)
 
 
 @pytest.mark.parametrize("label", ["", "a/b", "a/b/c/d/e", "a/b/c/1/2/3", "machine"])

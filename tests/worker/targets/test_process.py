@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from duly.worker.targets import process as module
-from duly.worker.targets.process import Exit, Launch, Process, ask, run
+from duly.worker.targets.process import Exit, Launch, Process, output_of, run
 from duly.worker.targets.wires import Wires
 from tests.worker.stories import until
 from tests.worker.targets.scene import SHELL, a_mark, marked
@@ -51,7 +51,7 @@ async def test_a_worker_that_dies_before_it_has_heard_all_leaves_nothing_behind(
     argv = [sys.executable, "-I", "-S", module._LAUNCHER, *orders]
     with subprocess.Popen(argv, stdin=wires.stdin, env={}, pass_fds=handed_down):
         wires.close_theirs()
-        await until(lambda: select.select([wires.line], [], [], 0)[0])
+        await until(lambda: select.select([wires.socket], [], [], 0)[0])
 
         wires.close_ours()
 
@@ -73,7 +73,7 @@ async def test_a_pipe_that_somebody_holds_open_is_let_go_at_its_end(monkeypatch)
 
 async def test_query_process_ends_when_its_caller_is_cancelled():
     mark = a_mark()
-    asking = asyncio.create_task(ask((SLEEP, mark), {}, 60.0))
+    asking = asyncio.create_task(output_of((SLEEP, mark), {}, 60.0))
     await until(lambda: marked(mark))
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):

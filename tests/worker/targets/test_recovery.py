@@ -62,7 +62,7 @@ class Worker:
         for run in await claimed(self.world.database, self.worker_id, limit=200):
             if not self.share.waiters and self.share.take(now):
                 self.sent()
-            elif self.share.is_full() or self.share.is_shut(now):
+            elif self.share.is_full() or self.share.is_blocked(now):
                 back.append(run)
             else:
                 waiter = asyncio.get_running_loop().create_future()
@@ -75,7 +75,7 @@ class Worker:
 
     async def report(self) -> bool:
         """Tell what was seen, and hear what may be done."""
-        told, is_urgent = self.share.tell(self.world.now), False
+        told, is_urgent = self.share.report(self.world.now), False
         for allowed in await report(self.world.database, self.worker_id, next(self.number), [told], RNG):
             is_urgent = self.share.hear(allowed, self.world.now, self.world.now)
         await self.look()

@@ -9,7 +9,7 @@ from duly.domain.targets.destination import signing_key
 from duly.domain.tenancy.sealing import new_key_line, read_keyring
 from duly.moves.admin.destinations import make, rotate
 from duly.worker.targets import secrets as module
-from duly.worker.targets.secrets import AGAIN_SECONDS, KEPT_SECONDS, PATIENCE_SECONDS, STALE_SECONDS, Secrets
+from duly.worker.targets.secrets import KEPT_SECONDS, PATIENCE_SECONDS, RETRY_SECONDS, STALE_SECONDS, Secrets
 from duly.worker.targets.webhook import CannotSign
 from tests.builders import a_worker
 
@@ -83,7 +83,7 @@ async def test_a_key_that_is_not_there_is_named_to_the_operator_and_requested_fo
     assert "restore that key's line" in line.fields["error"]
 
     await database.execute("delete from duly.destination_secrets")
-    await clock.advance(AGAIN_SECONDS)
+    await clock.advance(RETRY_SECONDS)
 
     assert len(await secrets.of(1, ORIGIN)) == 1
 
@@ -114,12 +114,12 @@ async def test_known_secret_signs_while_the_database_does_not_respond(secrets, d
 
 
 async def test_whether_there_is_a_destination_is_reported_without_making_one(secrets, database):
-    assert not secrets.are_at_hand(1, ORIGIN)
+    assert not secrets.are_known(1, ORIGIN)
     assert not await secrets.are_kept(1, ORIGIN)
     assert await database.fetchval("select count(*) from duly.destinations") == 0
 
     await secrets.of(1, ORIGIN)
 
-    assert secrets.are_at_hand(1, ORIGIN)
+    assert secrets.are_known(1, ORIGIN)
     assert await secrets.are_kept(1, ORIGIN)
     assert not await secrets.are_kept(2, ORIGIN)

@@ -85,7 +85,7 @@ class ConstantSecrets:
     async def of(self, tenant, origin):
         return self._secrets
 
-    def are_at_hand(self, tenant, origin):
+    def are_known(self, tenant, origin):
         return not self._is_new
 
     async def are_kept(self, tenant, origin):
@@ -108,7 +108,7 @@ class Door:
             self.entered.append((tenant, origin))
         return self.is_open
 
-    def is_trying(self, tenant, origin):
+    def is_probing(self, tenant, origin):
         return self.is_ailing
 
     def leave(self, tenant, origin, verdict, retry_after=None):
@@ -193,7 +193,7 @@ async def test_while_a_secret_is_rotated_both_sign():
 
 async def test_webhook_that_cannot_be_signed_waits_and_blames_no_destination():
     class Locked:
-        def are_at_hand(self, tenant, origin):
+        def are_known(self, tenant, origin):
             return True
 
         async def of(self, tenant, origin):

@@ -20,7 +20,7 @@ class Options(msgspec.Struct, frozen=True):
     """The size of the scenario."""
 
     runs: Annotated[int, "How many runs."] = 60_000
-    keys: Annotated[int, "How many concurrency keys of one place."] = 10_000
+    keys: Annotated[int, "How many concurrency keys of one slot."] = 10_000
     batch: Annotated[int, "How many are submitted at once."] = 1_000
 
 

@@ -3,7 +3,7 @@
 They are submitted in one transaction, so they become visible together; the clock runs from its commit to the last
 settle. The baseline claims and records as many bare rows. Latency: from due to finish, as recorded.
 
-With `gated`, so many others stand beside them in a queue that nobody serves, two for each key of one slot: the cost
+With `gated`, so many others wait beside them in a queue that no worker serves, two for each key of one slot: the cost
 that runs with a key cause to those without.
 """
 
@@ -37,7 +37,7 @@ class Options(msgspec.Struct, frozen=True):
 
     runs: Annotated[int, "How many runs."] = 100_000
     batch: Annotated[int, "How many are submitted at once."] = 1_000
-    gated: Annotated[int, "How many others stand beside them, two for each key of one place."] = 0
+    gated: Annotated[int, "How many others wait beside them, two for each key of one slot."] = 0
 
 
 async def measure(bench: Bench, options: Options) -> Result:
@@ -52,11 +52,11 @@ def gated(key: int, queue: str = QUEUE_DEFAULT) -> Submission:
 
 
 async def drained(bench: Bench, jobs: Sequence[Submission], batch: int, beside: Sequence[Submission] = ()) -> Result:
-    """Submit `jobs` in one transaction and measure until the last is settled; each of `allow_overlap` stands there twice."""
+    """Submit `jobs` in one transaction and measure until the last is settled; each of `beside` is submitted twice."""
     number = len(jobs)
     async with bench.baseline(number) as baseline, bench.database() as database:
         async with bench.roles(report_seconds=REPORT_SECONDS) as roles:
-            await _stand_beside(bench, database, beside, batch)
+            await _submit_blocked(bench, database, beside, batch)
             began_at, began = await _submit(bench, database, jobs, batch)
             costs = bench.costs(roles)
             await bench.settled(roles, number, 20 + number / _SLOWEST_PER_SECOND, f"{number:,} runs drained")
@@ -73,13 +73,13 @@ async def drained(bench: Bench, jobs: Sequence[Submission], batch: int, beside: 
     )
 
 
-async def _stand_beside(bench: Bench, database: Database, jobs: Sequence[Submission], batch: int) -> None:
+async def _submit_blocked(bench: Bench, database: Database, jobs: Sequence[Submission], batch: int) -> None:
     """Submit each of `jobs` twice and wait until half of them wait for their slot."""
-    with bench.steps.step(f"{2 * len(jobs):,} runs stand beside them", len(jobs)) as advance:
-        for turn in range(2):
+    with bench.steps.step(f"{2 * len(jobs):,} runs wait beside them", len(jobs)) as advance:
+        for batch_number in range(2):
             for at in range(0, len(jobs), batch):
                 async with database.transaction() as connection:
-                    await submit_many(connection, jobs[at : at + batch], key=f"beside-{turn}-{at}")
+                    await submit_many(connection, jobs[at : at + batch], key=f"beside-{batch_number}-{at}")
         while (waiting := await database.fetchval(_WAITING)) < len(jobs):
             advance(waiting)
             await asyncio.sleep(REPORT_SECONDS)

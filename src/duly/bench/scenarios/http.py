@@ -1,4 +1,4 @@
-"""`http`: what the front door does in a second, over kept-alive connections, in a process of its own.
+"""`http`: what the API does in a second, over kept-alive connections, in a process of its own.
 
 Creates: one job a request, durable when it is answered, against a bare INSERT with its commit behind the same server; in turns,
 so that both see the same machine. Latency: of these creates. `batch_per_second`: jobs of NDJSON requests. Then, with many jobs
@@ -21,7 +21,7 @@ from duly.api.paging import token
 from duly.bench.app import NOOP
 from duly.bench.bench import NO_WORKERS, Bench, chunks
 from duly.bench.fill import Jobs, arm, fill_jobs
-from duly.bench.http_calls import Connection, ask_all, connected, request
+from duly.bench.http_calls import Connection, connected, request, send_all
 from duly.bench.report import Percentiles, Result, Verdict, percentiles, rate
 from duly.bench.role_process import RoleConfig
 from duly.bench.roles import free_port, running
@@ -30,7 +30,7 @@ from duly.domain.tenancy.api_key import Scope
 from duly.moves.admin.api_keys import create_key
 from duly.store.connection.database import Database
 
-_TURN = 1_000
+_BATCH = 1_000
 _LINES = 50_000
 _PAGE = 50
 _JOB = msgspec.json.encode({"target": {"type": "function", "handler": NOOP}, "payload": {"customer": 7}})
@@ -65,12 +65,12 @@ async def measure(bench: Bench, options: Options) -> Result:
         stored = await database.fetchval("select count(*) from duly.ready")
     return Result(
         config=NO_WORKERS,
-        runs_per_second=rate(options.creates, sum(created.turns)),
-        baseline_per_second=rate(options.creates, sum(bare.turns)),
+        runs_per_second=rate(options.creates, sum(created.batches)),
+        baseline_per_second=rate(options.creates, sum(bare.batches)),
         verdict=Verdict(lost=options.creates + options.batches * _LINES - stored),
-        latency_ms=percentiles(created.elapsed),
+        latency_ms=percentiles(created.requests),
         more={
-            "baseline_ms": percentiles(bare.elapsed),
+            "baseline_ms": percentiles(bare.requests),
             "batch_per_second": batch_per_second,
             "read_ms": read_ms,
             "list_ms": list_ms,
@@ -78,36 +78,36 @@ async def measure(bench: Bench, options: Options) -> Result:
     )
 
 
-class _Took(msgspec.Struct):
-    """The duration of each request and each turn."""
+class _Durations(msgspec.Struct):
+    """The duration of each request and of each batch."""
 
-    elapsed: list[float] = []
-    turns: list[float] = []
+    requests: list[float] = []
+    batches: list[float] = []
 
 
-async def _creates(bench: Bench, port: int, key: str, options: Options) -> tuple[_Took, _Took]:
-    ours, bare = _Took(), _Took()
+async def _creates(bench: Bench, port: int, key: str, options: Options) -> tuple[_Durations, _Durations]:
+    ours, bare = _Durations(), _Durations()
     create, insert = request("POST", "/v1/jobs", key, _JOB), request("POST", "/bare", key, _JOB)
     connections = await connected(port, options.connections)
     with bench.steps.step("creates", options.creates) as advance:
-        for done, turn in enumerate(chunks(options.creates, _TURN)):
-            for elapsed, requested in ((ours, create), (bare, insert)):
+        for done, batch in enumerate(chunks(options.creates, _BATCH)):
+            for measured, request_bytes in ((ours, create), (bare, insert)):
                 began = perf_counter()
-                elapsed.elapsed += await ask_all(connections, repeat(requested, turn), 202)
-                elapsed.turns.append(perf_counter() - began)
-            advance((done + 1) * _TURN)
+                measured.requests += await send_all(connections, repeat(request_bytes, batch), 202)
+                measured.batches.append(perf_counter() - began)
+            advance((done + 1) * _BATCH)
     _hang_up(connections)
     return ours, bare
 
 
 async def _batches(bench: Bench, port: int, key: str, number: int) -> float:
     body = b"\n".join([_JOB] * _LINES)
-    requested = request("POST", "/v1/jobs:batch", key, body, "application/x-ndjson")
+    request_bytes = request("POST", "/v1/jobs:batch", key, body, "application/x-ndjson")
     [connection] = await connected(port, 1)
     with bench.steps.step("batches", number):
         began = perf_counter()
         for _ in range(number):
-            await connection.ask(requested, 200)
+            await connection.exchange(request_bytes, 200)
         elapsed = perf_counter() - began
     connection.close()
     return rate(number * _LINES, elapsed)
@@ -127,12 +127,12 @@ async def _reads(
     draw = Random(7)
     connections = await connected(port, options.readers)
     with bench.steps.step("reads"):
-        reads = await ask_all(connections, _each(draw, job_ids, key, "/v1/jobs/{}", options.reads), 200)
+        reads = await send_all(connections, _each(draw, job_ids, key, "/v1/jobs/{}", options.reads), 200)
     positions = [token(job_id, "jobs ") for job_id in job_ids]
     path = f"/v1/jobs?page_size={_PAGE}&page_token={{}}"
     with bench.steps.step("lists"):
-        await ask_all(connections, _each(draw, positions, key, path, options.readers * 8), 200)  # Plans are made.
-        pages = await ask_all(connections, _each(draw, positions, key, path, options.reads), 200)
+        await send_all(connections, _each(draw, positions, key, path, options.readers * 8), 200)  # Plans are made.
+        pages = await send_all(connections, _each(draw, positions, key, path, options.reads), 200)
     _hang_up(connections)
     return percentiles(reads), percentiles(pages)
 

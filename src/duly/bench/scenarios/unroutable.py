@@ -1,7 +1,7 @@
-"""`strangers`: what a claim costs with runs in front of it that nobody knows: while they are in line, and when they stand aside.
+"""`unroutable`: what a claim costs with unroutable runs in front of it: before and after they are marked.
 
-The baseline is a claim with none in front; `ratio` is what it costs with them aside against that. Latency: one claim with them
-aside. What it costs to set aside and to bring back is told for each run, in CPU of the backend that does it.
+The baseline is a claim with none in front; `ratio` is what it costs with them marked against that. Latency: one claim with them
+marked. The cost of marking and of restoring is reported for each run, in CPU of the backend that does it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from duly.store.tables import workers
 from duly.store.tables.workers import Identity
 
 _LEASE = timedelta(hours=1)
-_STRANGER = "bench:nobody_knows"
-_APART = timedelta(milliseconds=1)
+_UNKNOWN = "bench:nobody_knows"
+_SPACING = timedelta(milliseconds=1)
 
 
 class Options(msgspec.Struct, frozen=True):
     """The number of unroutable runs, the size of a claim, and the number of claims."""
 
-    unroutable: Annotated[int, "Runs that nobody knows."] = 500_000
+    unroutable: Annotated[int, "Runs that no worker knows."] = 500_000
     limit: Annotated[int, "Size of a claim."] = 100
     claims: Annotated[int, "How many claims."] = 20
 
@@ -55,28 +55,28 @@ class Spent(msgspec.Struct):
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Claim behind runs that no worker knows, while they are in line and when they stand aside."""
+    """Claim behind runs that no worker knows, while they are in the claim index and after they have left it."""
     processes.check_can_look("unroutable")
     async with bench.database(size_max=1) as database:
         worker_id = await _worker(database, NOOP)
-        alone = await _claims(bench, database, worker_id, options, "claims with nobody in front")
-        with bench.steps.step(f"{options.unroutable:,} that nobody knows"):
-            await fill_ready(database, options.unroutable, _STRANGER, timedelta(hours=1), _APART)
+        alone = await _claims(bench, database, worker_id, options, "claims with none in front")
+        with bench.steps.step(f"{options.unroutable:,} that no worker knows"):
+            await fill_ready(database, options.unroutable, _UNKNOWN, timedelta(hours=1), _SPACING)
             await database.execute(ready.SQL["vacuum"])
-        in_line = await _claims(bench, database, worker_id, options, "claims with them in line")
-        moved, moving = await _moved(bench, database, "set aside", lambda: _mark_unroutable(database))
-        aside = await _claims(bench, database, worker_id, options, "claims with them aside")
-        knowing = await _worker(database, _STRANGER)
-        first = await _spent(database, lambda: claim(database, knowing, [QUEUE_DEFAULT], [_STRANGER], options.limit))
-        back, bringing = await _moved(bench, database, "brought back", lambda: restore_routable(database))
+        unmarked = await _claims(bench, database, worker_id, options, "claims with them unmarked")
+        moved, moving = await _moved(bench, database, "marked", lambda: _mark_unroutable(database))
+        marked = await _claims(bench, database, worker_id, options, "claims with them marked")
+        knowing = await _worker(database, _UNKNOWN)
+        first = await _spent(database, lambda: claim(database, knowing, [QUEUE_DEFAULT], [_UNKNOWN], options.limit))
+        back, bringing = await _moved(bench, database, "restored", lambda: restore_routable(database))
     return Result(
         config=NO_WORKERS,
-        runs_per_second=rate(options.limit, median(aside.times)),
+        runs_per_second=rate(options.limit, median(marked.times)),
         baseline_per_second=rate(options.limit, median(alone.times)),
-        ratio=share(aside.cpu_ms, alone.cpu_ms),
-        latency_ms=percentiles(aside.times),
+        ratio=share(marked.cpu_ms, alone.cpu_ms),
+        latency_ms=percentiles(marked.times),
         more={
-            "claim_cpu_ms": {"alone": alone.cpu_ms, "in_line": in_line.cpu_ms, "aside": aside.cpu_ms},
+            "claim_cpu_ms": {"alone": alone.cpu_ms, "in_line": unmarked.cpu_ms, "aside": marked.cpu_ms},
             "first_claim_cpu_ms": first.cpu_ms,
             "mark_unroutable": moved,
             "set_aside_cpu_us": round(moving / max(1, moved) * 1e6, 1),
@@ -94,7 +94,7 @@ async def _worker(database: Database, handler: str) -> UUID:
 
 async def _claims(bench: Bench, database: Database, worker_id: UUID, options: Options, name: str) -> Spent:
     """Claim so many times what the worker knows, behind whatever is there."""
-    await fill_ready(database, options.limit * options.claims, NOOP, apart=_APART)
+    await fill_ready(database, options.limit * options.claims, NOOP, spacing=_SPACING)
     await database.execute(ready.SQL["vacuum"])
     with bench.steps.step(name):
         calls = [

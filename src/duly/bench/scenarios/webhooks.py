@@ -152,7 +152,7 @@ async def _sent(sender: Sender, run: Run) -> None:
 
 
 class _Nobody:
-    """A desk where nothing is kept."""
+    """Run services that store nothing."""
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, object]) -> None:
         return
@@ -198,15 +198,15 @@ async def _slow(bench: Bench, database: Database, url: str, options: Options) ->
 async def _steady(bench: Bench, database: Database, url: str, options: Options, name: str) -> Percentiles:
     """Offer a steady load, and read how long each took."""
     each = max(1, round(options.steady_per_second * _STEADY_PAUSE_SECONDS))
-    turns = max(1, round(options.steady_seconds / _STEADY_PAUSE_SECONDS))
+    rounds = max(1, round(options.steady_seconds / _STEADY_PAUSE_SECONDS))
     before: int = await database.fetchval(_SENT)
     since: datetime = await database.fetchval("select clock_timestamp()")
-    with bench.steps.step(name, turns) as advance:
-        for turn in range(turns):
-            await _submit(database, url, each, f"{name}-{turn}")
-            advance(turn)
+    with bench.steps.step(name, rounds) as advance:
+        for round_number in range(rounds):
+            await _submit(database, url, each, f"{name}-{round_number}")
+            advance(round_number)
             await asyncio.sleep(_STEADY_PAUSE_SECONDS)
-        await _until_sent(database, before + each * turns)
+        await _until_sent(database, before + each * rounds)
     _, latency = await audit.recorded(database, since, datetime.now(UTC))
     return latency
 

@@ -57,19 +57,19 @@ async def show(client: AsyncClient, key: str, as_json: bool) -> None:
 )
 @with_client()
 async def limit(client: AsyncClient, key: str, slots: int | None, rate: str | None, burst: int, as_json: bool) -> None:
-    """Set the limits of KEY, which override those of its runs. They hold within two seconds; `lift` removes them.
+    """Set the limits of KEY, which override those of its runs. They apply within two seconds; `unlimit` removes them.
 
     A limit that is left out comes from the runs. A lower limit lets active runs finish.
     """
-    requested = None if rate is None else _rate(rate, burst)
-    print_struct(_row(await client.concurrency_keys.limit(key, limit=slots, rate=requested)), as_json=as_json)
+    override = None if rate is None else _rate(rate, burst)
+    print_struct(_row(await client.concurrency_keys.limit(key, limit=slots, rate=override)), as_json=as_json)
 
 
 @concurrency_keys.command("unlimit")
 @which
 @with_client()
 async def unlimit(client: AsyncClient, key: str, as_json: bool) -> None:
-    """Remove the limits of KEY: those of its runs count again."""
+    """Remove the limits of KEY: those of its runs apply again."""
     await client.concurrency_keys.unlimit(key)
     document = {"key": key, "limit": None, "rate_limit": None}
     answer(as_json, document, f"no limit is set for {key!r} any more")

@@ -55,7 +55,7 @@ def destinations() -> None:
 
 
 @destinations.command("list")
-@lists(COLUMNS, "no webhook has been sent, and no destination made; make one: duly destinations make URL")
+@lists(COLUMNS, "no webhook has been sent, and no destination created; create one: duly destinations make URL")
 async def list_destinations(client: AsyncClient) -> list[Destination]:
     """List destinations, their limits, and their backlogs."""
     return await first(client.destinations.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)
@@ -171,7 +171,7 @@ async def _found(client: AsyncClient, which: str) -> Destination:
     except ValueError:
         origin = origin_of(which)
     if (found := await _at(client, origin)) is None:
-        remedy = "`duly destinations` lists them, and `duly destinations make` makes one"
+        remedy = "`duly destinations` lists them, and `duly destinations make` creates one"
         raise NotFound(f"no destination {origin}; {remedy}")
     return found
 

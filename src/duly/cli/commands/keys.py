@@ -67,12 +67,14 @@ async def create(
     owners = await _owners(client, tenant)  # before: the text is shown once
     owner = None if tenant is None else next(iter(owners))
     created = await client.keys.create(name, wanted, tenant=owner, expires_after=expires_after, rate=rate)
-    whose = owners.get(created.tenant, str(created.tenant))
+    owner_name = owners.get(created.tenant, str(created.tenant))
     kept = {field: getattr(created, field) for field in ("key_id", "tenant", "name", "scopes", "expires_at")}
-    answer(as_json, {"key": created.key, **kept, "tenant_name": whose, "rate": rate, "state": "active"}, created.key)
+    answer(
+        as_json, {"key": created.key, **kept, "tenant_name": owner_name, "rate": rate, "state": "active"}, created.key
+    )
     if not as_json:
         until = "" if created.expires_at is None else f", until {moment(created.expires_at)}"
-        whom = f"key {created.key_id} of tenant {whose}, for {', '.join(wanted)}{until}"
+        whom = f"key {created.key_id} of tenant {owner_name}, for {', '.join(wanted)}{until}"
         say(f"{whom}; its text is shown this once and kept nowhere", err=True)
 
 

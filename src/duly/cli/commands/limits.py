@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from duly.cli.client import lists, with_client
-from duly.cli.commands.pause import Asked, scope_options
+from duly.cli.commands.pause import ScopeFlags, scope_options
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import Row, answer
 from duly.client.asynchronous.client import AsyncClient
@@ -39,9 +39,9 @@ async def list_limits(client: AsyncClient) -> list[Row]:
 @click.argument("slots", type=click.IntRange(1, SLOTS_MAX))
 @scope_options
 @with_client()
-async def set_limit(client: AsyncClient, slots: int, requested: Asked, as_json: bool) -> None:
-    """Let at most PLACES runs run at once, from the next claim on. Active runs go on."""
-    scope = await requested.at(client)
+async def set_limit(client: AsyncClient, slots: int, scope_flags: ScopeFlags, as_json: bool) -> None:
+    """Let at most SLOTS runs run at once, from the next claim on. Active runs go on."""
+    scope = await scope_flags.at(client)
     created = await client.limits.put(slots, everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
     words = f"{scope}: at most {slots} at once, from the next claim on; {created.running} are under way"
     answer(as_json, _row(created), words)
@@ -50,9 +50,9 @@ async def set_limit(client: AsyncClient, slots: int, requested: Asked, as_json: 
 @limits.command("remove")
 @scope_options
 @with_client()
-async def remove(client: AsyncClient, requested: Asked, as_json: bool) -> None:
+async def remove(client: AsyncClient, scope_flags: ScopeFlags, as_json: bool) -> None:
     """Remove the limit that was set with the same flags."""
-    scope = await requested.at(client)
+    scope = await scope_flags.at(client)
     await client.limits.remove(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
     document = {"of": str(scope), "tenant": scope.tenant, "queue": scope.queue, "slots": None}
     answer(as_json, document, f"{scope}: no limit of its own any more")

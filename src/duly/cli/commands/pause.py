@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 reason_option = click.option("--reason", default=REASON, show_default=True, help="Reason, shown with the pause.")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ScopeFlags(msgspec.Struct, frozen=True):
     """A scope as it was typed: the tenant by its name or number."""
 
     tenant: str | None = None
@@ -41,13 +41,13 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --all, --queue and --tenant to a command that takes `asked`."""
+    """Add --all, --queue and --tenant to a command that takes `scope_flags`."""
 
     @wraps(function)
     def call(*, everything: bool, queue: str | None, tenant: str | None, **given: Any) -> Any:
         if everything == (queue is not None or tenant is not None):
             raise click.UsageError("no scope given: use --all, --queue NAME, --tenant TENANT, or both of these")
-        return function(requested=Asked(tenant, queue), **given)
+        return function(scope_flags=ScopeFlags(tenant, queue), **given)
 
     tenant = click.option("--tenant", metavar="TENANT", help="One tenant, by its name or number.")
     queue = click.option("--queue", metavar="NAME", help="One queue; with --tenant, that tenant's share of it.")
@@ -58,37 +58,37 @@ def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @scope_options
 @reason_option
 @with_client()
-async def pause(client: AsyncClient, requested: Asked, reason: str, as_json: bool) -> None:
+async def pause(client: AsyncClient, scope_flags: ScopeFlags, reason: str, as_json: bool) -> None:
     """Pause everything, a queue or a tenant: within a second nothing new starts.
 
     Waiting runs are kept, and active ones may end. Schedules go on: due runs wait with the rest.
     """
-    await pause_scope(client, requested, reason, as_json=as_json)
+    await pause_scope(client, scope_flags, reason, as_json=as_json)
 
 
 @click.command
 @scope_options
 @with_client()
-async def resume(client: AsyncClient, requested: Asked, as_json: bool) -> None:
-    """Remove the pause that was made with the same flags; waiting runs go on."""
-    await resume_scope(client, requested, as_json=as_json)
+async def resume(client: AsyncClient, scope_flags: ScopeFlags, as_json: bool) -> None:
+    """Remove the pause that was set with the same flags; waiting runs go on."""
+    await resume_scope(client, scope_flags, as_json=as_json)
 
 
-async def pause_scope(client: AsyncClient, requested: Asked, reason: str, *, as_json: bool) -> None:
+async def pause_scope(client: AsyncClient, scope_flags: ScopeFlags, reason: str, *, as_json: bool) -> None:
     """Pause a scope, and print it."""
-    scope = await requested.at(client)
+    scope = await scope_flags.at(client)
     done = await client.pauses.pause(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant, reason=reason)
-    _tell(scope, done, as_json)
+    _print_change(scope, done, as_json)
 
 
-async def resume_scope(client: AsyncClient, requested: Asked, *, as_json: bool) -> None:
+async def resume_scope(client: AsyncClient, scope_flags: ScopeFlags, *, as_json: bool) -> None:
     """Resume a scope, and print it."""
-    scope = await requested.at(client)
+    scope = await scope_flags.at(client)
     done = await client.pauses.resume(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
-    _tell(scope, done, as_json)
+    _print_change(scope, done, as_json)
 
 
-def _tell(scope: Scope, done: PauseChange, as_json: bool) -> None:
+def _print_change(scope: Scope, done: PauseChange, as_json: bool) -> None:
     document = {"scope": scope, "answer": done.status, "paused": done.remaining}
     answer(as_json, document, _sentence(scope, done.status), *_others(scope, done.remaining))
 

@@ -75,7 +75,7 @@ async def apply(
         await _show(client, written.manifest, found, prune=prune, adopt=adopt)
         found.check(adopt=adopt)
         if not yes and expect is None and _does_something(found, prune=prune):
-            _ask()
+            _confirm()
             expect = found.digest  # only the confirmed plan is carried out
     done = await _send(client, written, prune=prune, adopt=adopt, digest=expect)
     calendars = [one.name for one in done.calendars]
@@ -115,10 +115,10 @@ def read_document(file: str) -> tuple[Document, str]:
     return read_text(text, name), name
 
 
-async def _send(client: AsyncClient, file: File, **how: Any) -> Applied:
+async def _send(client: AsyncClient, file: File, **options: Any) -> Applied:
     """Send a file to be planned or applied. Raises InvalidManifest, with positions in the file."""
     try:
-        return await client.jobs.apply(file.document, **how)
+        return await client.jobs.apply(file.document, **options)
     except Invalid as error:
         if error.code != "invalid_manifest":
             raise
@@ -131,9 +131,9 @@ def _path(pointer: str, document: Any) -> Path:
     path: list[str | int] = []
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        is_place = isinstance(document, list) and name.isdecimal() and int(name) < len(document)
-        key: str | int = int(name) if is_place else name
-        document = document[key] if is_place else document.get(key) if isinstance(document, dict) else None
+        is_index = isinstance(document, list) and name.isdecimal() and int(name) < len(document)
+        key: str | int = int(name) if is_index else name
+        document = document[key] if is_index else document.get(key) if isinstance(document, dict) else None
         path.append(key)
     return tuple(path)
 
@@ -144,7 +144,7 @@ async def _show(client: AsyncClient, manifest: Manifest, found: Plan, *, prune: 
     say("\n".join([*lines, *([] if live is None else obstacle_lines(found, manifest, live))]))
 
 
-def _ask() -> None:
+def _confirm() -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("no terminal to confirm on; add --yes, or --expect with the digest of a plan")
     confirm("apply this?")

@@ -8,7 +8,7 @@ from datetime import timedelta
 import click
 
 from duly.cli.client import with_client
-from duly.cli.commands.pause import Asked, pause_scope, reason_option, resume_scope
+from duly.cli.commands.pause import ScopeFlags, pause_scope, reason_option, resume_scope
 from duly.cli.flags.arguments import read_duration
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import Columns, Listing, Row, answer, listing_options, show_list
@@ -66,7 +66,7 @@ async def list_queues(client: AsyncClient, listing: Listing) -> None:
 @with_client()
 async def pause_queue(client: AsyncClient, queue: str, reason: str, as_json: bool) -> None:
     """Pause QUEUE; the same as `duly pause --queue QUEUE`."""
-    await pause_scope(client, Asked(queue=queue), reason, as_json=as_json)
+    await pause_scope(client, ScopeFlags(queue=queue), reason, as_json=as_json)
 
 
 @queues.command("resume")
@@ -74,7 +74,7 @@ async def pause_queue(client: AsyncClient, queue: str, reason: str, as_json: boo
 @with_client()
 async def resume_queue(client: AsyncClient, queue: str, as_json: bool) -> None:
     """Resume QUEUE; the same as `duly resume --queue QUEUE`."""
-    await resume_scope(client, Asked(queue=queue), as_json=as_json)
+    await resume_scope(client, ScopeFlags(queue=queue), as_json=as_json)
 
 
 @queues.command("set")

@@ -90,7 +90,7 @@ async def dismiss(client: AsyncClient, yes: bool, as_json: bool) -> None:
     """Dismiss everything missed that is not created yet; each schedule's history records it."""
     if not yes:
         _print(await client.recovery.get())
-        confirm("Leave out all that is not made yet?")
+        confirm("Leave out all that is not created yet?")
     _print(await client.recovery.dismiss(), as_json=as_json)
 
 
@@ -137,7 +137,9 @@ def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
     if not plan.items:
         return [*lines, "no recovery waits for approval or is running"]
     when = (
-        "no worker serves these queues" if plan.finish_at is None else f"all will be made by {moment(plan.finish_at)}"
+        "no worker serves these queues"
+        if plan.finish_at is None
+        else f"all will be created by {moment(plan.finish_at)}"
     )
     if rate is None and found is not None and found.state == "approved":
         rate = found.rate
@@ -153,13 +155,13 @@ def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
 
 
 def _headline(found: RecoveryState, *, is_empty: bool) -> str:
-    since = "" if found.down_since is None else f": nobody staged from {moment(found.down_since)}"
+    since = "" if found.down_since is None else f": no scheduler staged from {moment(found.down_since)}"
     by = f" by {found.decided_by}" if found.decided_by else ""
     words = {
         "open": f"open since {moment(found.opened_at)}{since}; {'nothing was missed' if is_empty else 'it waits for approval'}",
-        "approved": f"approved{by}; {some(found.created, 'run')} made, {some(found.schedules_waiting, 'schedule')} waiting",
+        "approved": f"approved{by}; {some(found.created, 'run')} created, {some(found.schedules_waiting, 'schedule')} waiting",
         "dismissing": f"being dismissed{by}; {some(found.schedules_waiting, 'schedule')} to go",
-        "done": f"done; {some(found.created, 'run')} made",
-        "dismissed": f"dismissed{by}; {some(found.created, 'run')} made before",
+        "done": f"done; {some(found.created, 'run')} created",
+        "dismissed": f"dismissed{by}; {some(found.created, 'run')} created before",
     }
     return f"recovery {found.recovery_id} is {words[found.state]}"

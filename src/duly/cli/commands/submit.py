@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from duly.cli.client import ask
+from duly.cli.client import run_request
 from duly.cli.flags import apps, submission
 from duly.cli.flags.job import job_flags
 from duly.cli.flags.schedule import schedule_flags
@@ -67,4 +67,4 @@ def submit(settings: Settings, quiet: bool, output: str, **typed: Any) -> None:
         lines = [str(sent.job_id)] if quiet else await submission.answer(client, job, sent, settings.app)
         answer(output == JSON, submission.document(job, sent, lines), *lines)
 
-    ask(settings, send)
+    run_request(settings, send)

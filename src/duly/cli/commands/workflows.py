@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 import msgspec
 
-from duly.cli.client import ask, with_client
+from duly.cli.client import run_request, with_client
 from duly.cli.commands.plan_and_apply import read_document
 from duly.cli.commands.runs.patience import about_workflow
 from duly.cli.failures import REFUSED
@@ -32,7 +32,7 @@ from duly.cli.render.output import (
     watch,
 )
 from duly.cli.render.say import say
-from duly.cli.render.workflow import drawn, how_far, read_workflow_row
+from duly.cli.render.workflow import drawn, ended_text, read_workflow_row
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
 from duly.domain.counting import some
@@ -124,7 +124,7 @@ async def show_workflow(client: AsyncClient, listing: Listing, workflow_id: UUID
         else:
             _print(found)
 
-    patiently = partial(patience.ask, look) if listing.watch else look
+    patiently = partial(patience.until_answered, look) if listing.watch else look
     await watch(listing, patiently, show, lambda found: found["state"] in FINAL)
 
 
@@ -158,7 +158,7 @@ def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, 
             _print(found)
         return REFUSED if wait and found["state"] != "succeeded" else 0
 
-    return ask(settings, submit)
+    return run_request(settings, submit)
 
 
 @workflows.command("cancel")
@@ -213,10 +213,10 @@ async def _each(workflow_ids: Sequence[UUID], move: Callable[[UUID], Awaitable[W
         for workflow_id in workflow_ids:
             states[workflow_id] = (await move(workflow_id)).state
     finally:  # a refused one ends it; earlier results are printed all the same
-        _tell_states(states, as_json=as_json)
+        _print_states(states, as_json=as_json)
 
 
-def _tell_states(states: Mapping[UUID, str], *, as_json: bool) -> None:
+def _print_states(states: Mapping[UUID, str], *, as_json: bool) -> None:
     if as_json:
         print_json([{"workflow_id": workflow_id, "state": state} for workflow_id, state in states.items()])
         return
@@ -227,7 +227,7 @@ def _tell_states(states: Mapping[UUID, str], *, as_json: bool) -> None:
 async def _ended(client: AsyncClient, workflow_id: UUID) -> Mapping[str, Any]:
     pause, patience = _LOOK_SECONDS_MIN, about_workflow(workflow_id)
     while True:
-        found = await patience.ask(lambda: read_workflow_row(client, workflow_id))
+        found = await patience.until_answered(lambda: read_workflow_row(client, workflow_id))
         if found["state"] in FINAL:
             return found
         await SystemClock().sleep(pause)
@@ -239,7 +239,7 @@ def _print(found: Mapping[str, Any]) -> None:
     why = f": {found['reason']}" if found["reason"] else ""
     say(f"workflow {found['workflow_id']} {found['name']!r} is {found['state']}{why}")
     until = f", ended {moment(found['ended_at'])}" if found["ended_at"] else ""
-    say(f"{how_far(nodes)}; submitted {moment(found['submitted_at'])}{until}")
+    say(f"{ended_text(nodes)}; submitted {moment(found['submitted_at'])}{until}")
     if found["tags"]:
         say(f"tags  {', '.join(found['tags'])}")
     shown = drawn(nodes, _NODES_SHOWN)
@@ -263,12 +263,12 @@ def _problems_with(app: Any, node: Node) -> Iterator[Problem]:
     except Refused as error:
         yield Problem((*path, "queue"), str(error))
     try:
-        handler.encode_open((), msgspec.json.decode(shot.payload), _set_apart)
+        handler.encode_open((), msgspec.json.decode(shot.payload), _as_reference)
     except Refused as error:
         yield Problem((*path, "payload"), str(error))
 
 
-def _set_apart(value: Any) -> Any:
-    """Replace references by objects of their own, so that they are told from values to check."""
+def _as_reference(value: Any) -> Any:
+    """Replace references by objects of their own, to distinguish them from values to check."""
     is_open = isinstance(value, dict | list) and has_references(msgspec.json.encode(value).decode())
     return value.copy() if is_open else value

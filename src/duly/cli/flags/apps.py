@@ -16,10 +16,10 @@ def load(path: str) -> Any:
     except DulyError:
         raise
     except Exception as error:
-        raise Refused(f"{path} cannot be imported: {type(error).__name__}: {error} ({_place(error)})") from error
+        raise Refused(f"{path} cannot be imported: {type(error).__name__}: {error} ({_location(error)})") from error
 
 
-def _place(error: Exception) -> str:
+def _location(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}"
     last = traceback.extract_tb(error.__traceback__)[-1]

@@ -97,7 +97,7 @@ async def change_many(verb: Verb, many: Many, *, as_json: bool = False) -> int:
         reported = {"matched": done.matched, verb.count: done.changed, "dry_run": many.dry_run, "sample": done.sample}
         print_json({**reported, "refused": [{"id": one.id, "why": one.reason} for one in done.refused], "more": is_cut})
     else:
-        _tell(verb, done, dry_run=many.dry_run, is_cut=is_cut)
+        _print_result(verb, done, dry_run=many.dry_run, is_cut=is_cut)
     return REFUSED if done.refused else 0
 
 
@@ -122,26 +122,29 @@ async def _is_moved(moving: Awaitable[object]) -> bool:
 
 async def _walk(verb: Verb, many: Many, *, dry_run: bool) -> tuple[ManyDone, bool]:
     """Go from page to page. Returns the result, and whether more match than the limit."""
-    done, place, limit = _NOTHING, None, many.limit
+    done, token, limit = _NOTHING, None, many.limit
     which = {"filter": many.filter_text, "all": many.everything, "dry_run": dry_run}
     while limit is None or done.matched < limit:
         size = _STEP_MAX if limit is None else min(_STEP_MAX, limit - done.matched)
         try:
-            found = await verb.change(**which, limit=size, page_token=place)
+            found = await verb.change(**which, limit=size, page_token=token)
         except DulyError:
             if done.changed:
-                say(f"{some(done.changed, verb.noun)} {verb.done}, then it failed; ask again for the rest", err=True)
+                say(
+                    f"{some(done.changed, verb.noun)} {verb.done}, then it failed; repeat the command for the rest",
+                    err=True,
+                )
             raise
-        done, place = both(done, found), found.next_page_token
+        done, token = both(done, found), found.next_page_token
         if sys.stderr.isatty():
-            say_over(f"{some(done.matched, verb.noun)} found", nl=place is None)
-        if place is None:
+            say_over(f"{some(done.matched, verb.noun)} found", nl=token is None)
+        if token is None:
             return done, False
-    return done, place is not None
+    return done, token is not None
 
 
-def _tell(verb: Verb, done: ManyDone, *, dry_run: bool, is_cut: bool) -> None:
-    rest = "; more fit than the limit, so ask again for the rest" if is_cut else ""
+def _print_result(verb: Verb, done: ManyDone, *, dry_run: bool, is_cut: bool) -> None:
+    rest = "; more fit than the limit, so repeat the command for the rest" if is_cut else ""
     if dry_run:
         say(f"{some(done.matched, verb.noun)} would be {verb.done}; nothing was changed{rest}")
         for one in done.sample:

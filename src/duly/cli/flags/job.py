@@ -149,8 +149,8 @@ def _limits(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rate(text: str, burst: int) -> RateLimit:
-    key, pace = _split(text, "--rate", "KEY=N/PER, as mail=10/PT1S")
-    number, _, per = pace.partition("/")
+    key, rate = _split(text, "--rate", "KEY=N/PER, as mail=10/PT1S")
+    number, _, per = rate.partition("/")
     limit = _number(number, "--rate", float)
     return RateLimit(key=key, limit=limit, per=read_duration(per or "PT1S"), burst=burst)
 

@@ -13,7 +13,7 @@ from duly.cli.flags import job as job_flags
 from duly.cli.flags import schedule as schedule_flags
 from duly.cli.flags.arguments import read_duration, read_moment, read_payload
 from duly.cli.flags.target import handler_of, pairs_of, read_target
-from duly.cli.render.job import FIRES_SHOWN, both_clocks, job_lines, what_submitted_runs
+from duly.cli.render.job import FIRES_SHOWN, both_clocks, job_lines, submitted_target_text
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.definitions import JobFields, SubmittedJob
 from duly.client.errors import Forbidden
@@ -78,19 +78,19 @@ async def send(client: AsyncClient, job: Submission | Recurring, key: str | None
 async def answer(
     client: AsyncClient, job: Submission | Recurring, sent: SubmittedJob, app_path: str | None
 ) -> list[str]:
-    """Describe the accepted job, its fires, and what stands in its way, as far as we may know."""
-    again = "   (submitted before under this key; nothing new was made)" if sent.is_replayed else ""
+    """Describe the accepted job, its fires, and what keeps it from starting, as far as we may know."""
+    replayed = "   (submitted before under this key; nothing new was created)" if sent.is_replayed else ""
     says = job_lines(await client.jobs.get(sent.job_id)) if isinstance(job, Recurring) else _once(job, sent)
     live = await live_workers(client)
     obstacles = [] if live is None else _obstacles(job, live, app_path)
-    return [f"job {sent.job_id}{again}", *says, *obstacles]
+    return [f"job {sent.job_id}{replayed}", *says, *obstacles]
 
 
 def _once(job: Submission, sent: SubmittedJob) -> list[str]:
     """Return when a one-shot runs."""
-    how = "Once, now" if job.at is None and not job.delay else "Once"
+    timing = "Once, now" if job.at is None and not job.delay else "Once"
     assert sent.next_run_at is not None, "a one-shot has its moment"
-    return [f"{how}: {what_submitted_runs(job)} on queue {job.queue}", f"{'at':6}{both_clocks(sent.next_run_at)}"]
+    return [f"{timing}: {submitted_target_text(job)} on queue {job.queue}", f"{'at':6}{both_clocks(sent.next_run_at)}"]
 
 
 async def live_workers(client: AsyncClient) -> list[Worker] | None:

@@ -58,18 +58,18 @@ def policies(job: Job) -> str:
 
 def job_lines(job: Job) -> list[str]:
     """Describe when a job fires: a sentence with its target, the parsed words, the next fires, and warnings."""
-    what = f"{job.description}: {what_runs(job)} on queue {job.queue}"
+    sentence = f"{job.description}: {target_text(job)} on queue {job.queue}"
     saved = [note for note in job.notes if note.startswith(_SAVED)]
     notes = [f"note  {note}" for note in job.notes if not note.startswith(_SAVED)]
-    return [what, *saved, *fire_lines(job), *notes]
+    return [sentence, *saved, *fire_lines(job), *notes]
 
 
-def what_runs(job: Job) -> str:
+def target_text(job: Job) -> str:
     """Describe the target of a job."""
     return described(msgspec.to_builtins(job.target))
 
 
-def what_submitted_runs(job: Submission | Recurring) -> str:
+def submitted_target_text(job: Submission | Recurring) -> str:
     """Describe the target of a job to be submitted."""
     return described(shown_target(job.handler, job.options))
 
@@ -78,19 +78,19 @@ def _schedule(job: Job) -> Schedule | None:
     return None if job.schedule is None else check(job.schedule)
 
 
-def _jitter_note(fire: Fire) -> str | None:
+def _jitter_remark(fire: Fire) -> str | None:
     """Return when it starts, where jitter puts it off."""
     due = fire.due_at
     if due is None or fire.note == "estimate":
         return None
-    late = datetime.fromisoformat(due) - datetime.fromisoformat(fire.scheduled_at)
-    return f"starts {duration(late)} later, by its jitter" if late > timedelta() else None
+    jitter = datetime.fromisoformat(due) - datetime.fromisoformat(fire.scheduled_at)
+    return f"starts {duration(jitter)} later, by its jitter" if jitter > timedelta() else None
 
 
 def _line(number: int, fire: Fire, zone: str) -> str:
     fires_at = datetime.fromisoformat(fire.scheduled_at)
     word = "next" if number == 0 else "then"
-    notes = [fire.note, _jitter_note(fire)]
+    notes = [fire.note, _jitter_remark(fire)]
     note = "".join(f"   ({note})" for note in notes if note)
     if zone == "UTC":
         return f"{word:6}{both_clocks(fires_at)}{note}"
@@ -108,8 +108,8 @@ def both_clocks(at: datetime) -> str:
 
 def policy_line(schedule: Schedule, runs_left: int | None) -> str:
     """Describe the policies for overlap and misfires, and other chosen options."""
-    late = f"misfire {schedule.misfire.policy}"
-    judged = [] if isinstance(schedule.trigger, FixedDelay) else [_overlap(schedule), late]
+    misfire = f"misfire {schedule.misfire.policy}"
+    judged = [] if isinstance(schedule.trigger, FixedDelay) else [_overlap(schedule), misfire]
     return ", ".join([*judged, *_chosen(schedule, runs_left)])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from duly.cli.render.job import what_submitted_runs
+from duly.cli.render.job import submitted_target_text
 from duly.domain.counting import some
 from duly.domain.jobs.manifest import Manifest
 from duly.domain.jobs.manifest_diff import Difference
@@ -83,7 +83,7 @@ def _becomes(step: Step, manifest: Manifest, *, prune: bool, adopt: bool) -> str
     match step.kind:
         case StepKind.CREATE:
             job = manifest.jobs[step.name].job
-            words = f"{_when(job.schedule)}: {what_submitted_runs(job)} on queue {job.queue}"
+            words = f"{_when(job.schedule)}: {submitted_target_text(job)} on queue {job.queue}"
             return f"   {words}{f'   ({step.note})' if step.note else ''}{drift}"
         case StepKind.REMOVE:
             return f"   {step.note}: {'it is cancelled' if prune else 'it is kept; --prune cancels it'}{drift}"

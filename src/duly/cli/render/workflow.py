@@ -17,7 +17,7 @@ from duly.domain.counting import some
 from duly.domain.workflows.workflow import NODE_ENDS, UNDONE
 
 Node = Mapping[str, Any]
-_TOLD_MAX = 20
+_SHOWN_MAX = 20
 _WORDS = {"failure": "when {node} fails", "always": "when {node} has ended"}
 
 
@@ -27,7 +27,7 @@ async def read_workflow_row(client: AsyncClient, workflow_id: UUID) -> dict[str,
     return row
 
 
-def how_far(nodes: Sequence[Node]) -> str:
+def ended_text(nodes: Sequence[Node]) -> str:
     """Return how many nodes have ended."""
     ended = sum(node["state"] in NODE_ENDS for node in nodes)
     return f"{ended} of {some(len(nodes), 'node has', 'nodes have')} ended"
@@ -41,7 +41,7 @@ def workflow_sentences(workflow: Mapping[str, Any]) -> Iterator[str]:
         yield f"it is paused: no further node starts until `duly workflows resume {workflow_id}`"
     if workflow["reason"]:
         yield str(workflow["reason"])
-    yield how_far(nodes)
+    yield ended_text(nodes)
     yield from _up_to([_failed(node, workflow_id) for node in nodes if node["state"] in UNDONE], "have not succeeded")
     yield from _up_to(_next(open_nodes), "are next as well")
     behind = [node for node in open_nodes if _waits_for(node, open_nodes)]
@@ -49,10 +49,10 @@ def workflow_sentences(workflow: Mapping[str, Any]) -> Iterator[str]:
         yield f"{some(len(behind), 'node')} behind them: `duly workflows show {workflow_id}` draws them all"
 
 
-def _up_to(reported: Sequence[str], words: str) -> Iterator[str]:
-    yield from reported[:_TOLD_MAX]
-    if len(reported) > _TOLD_MAX:
-        yield f"{len(reported) - _TOLD_MAX} more {words}"
+def _up_to(sentences: Sequence[str], words: str) -> Iterator[str]:
+    yield from sentences[:_SHOWN_MAX]
+    if len(sentences) > _SHOWN_MAX:
+        yield f"{len(sentences) - _SHOWN_MAX} more {words}"
 
 
 def _failed(node: Node, workflow_id: object) -> str:
@@ -63,10 +63,10 @@ def _failed(node: Node, workflow_id: object) -> str:
 
 def _next(open_nodes: Sequence[Node]) -> list[str]:
     """Return the nodes whose dependencies have all ended."""
-    return [_stands(node) for node in open_nodes if not _waits_for(node, open_nodes)]
+    return [_status(node) for node in open_nodes if not _waits_for(node, open_nodes)]
 
 
-def _stands(node: Node) -> str:
+def _status(node: Node) -> str:
     if node["items"]:
         return f"node {node['name']} waits for its {some(node['items'], 'item')}"
     if node["state"] == "waiting":
@@ -87,7 +87,7 @@ def drawn(nodes: Sequence[Node], most: int) -> list[dict[str, Any]]:
         below.setdefault(above[node["name"]], []).append(node)
     found = []
     for node, drawing in _walk(below):
-        found.append({**node, "drawing": drawing, "note": _note(node, above[node["name"]])})
+        found.append({**node, "drawing": drawing, "note": _remark(node, above[node["name"]])})
         if len(found) == most:
             break
     return found
@@ -111,7 +111,7 @@ def _walk(below: Mapping[str | None, Sequence[Node]]) -> Iterator[tuple[Node, st
             waiting.append((child, under, "└─ " if number == 0 else "├─ "))
 
 
-def _note(node: Node, above: str | None) -> str:
+def _remark(node: Node, above: str | None) -> str:
     """Describe why it ended so, or what it waits for besides the node above it, or otherwise than for its success."""
     if node["reason"]:
         return str(node["reason"])

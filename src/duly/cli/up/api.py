@@ -20,8 +20,8 @@ from duly.api.server.server import Server
 from duly.cli.connect import database_url, run_loop
 from duly.cli.flags.settings import span, with_settings
 from duly.cli.render.say import say
-from duly.cli.up.front_door import opened_at, pages_of
-from duly.cli.up.role_metrics import listen_for_metrics, tell
+from duly.cli.up.dispatcher import opened_at, pages_of
+from duly.cli.up.role_metrics import listen_for_metrics, print_address
 from duly.cli.up.scheduler import process_name
 from duly.cli.up.stopping import stop_on_signals
 from duly.domain.runs.run import HORIZON
@@ -59,18 +59,20 @@ def api(settings: Settings) -> None:
 async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> None:
     raise_limit()
     opening = opened_at(database_url(settings), settings, keyring_of(settings), tls)
-    async with opening as (database, door):
+    async with opening as (database, dispatcher):
         await migrate.check(database)
         refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))
         vitals = vitals_of(database)
         metrics = Metrics(vitals, Log("metrics"), span(settings, "queue_age_limit"))
-        servers = [server_of(settings, create(vitals, metrics, Log("api"), door, pages_of(settings)), listener, tls)]
+        servers = [
+            server_of(settings, create(vitals, metrics, Log("api"), dispatcher, pages_of(settings)), listener, tls)
+        ]
         if settings.metrics_port is not None:
-            apart = listen_for_metrics(settings, "duly api")
-            servers.append(metrics_server(create(vitals, metrics, Log("api")), apart))
-            tell(apart)
+            metrics_listener = listen_for_metrics(settings, "duly api")
+            servers.append(metrics_server(create(vitals, metrics, Log("api")), metrics_listener))
+            print_address(metrics_listener)
         say(f"api at {address_of(listener, tls)}, {reach_of(settings.host, tls)}. Ctrl-C stops it.")
-        await serve(database, door, metrics, servers)
+        await serve(database, dispatcher, metrics, servers)
 
 
 def server_of(settings: Settings, app: Any, listener: socket.socket, tls: Tls | None) -> Server:
@@ -86,24 +88,24 @@ def server_of(settings: Settings, app: Any, listener: socket.socket, tls: Tls | 
 
 async def serve(
     database: Database,
-    door: Dispatcher,
+    dispatcher: Dispatcher,
     metrics: Metrics,
     servers: Sequence[Server],
     *,
-    follow: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None,
+    watch: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None,
     on_start: Callable[[], None] | None = None,
 ) -> None:
-    """Serve until a signal ends it, or `follow`, which runs beside it; `on_start` is called first."""
+    """Serve until a signal ends it, or `watch`, which runs beside it; `on_start` is called first."""
 
     def stop() -> None:
-        door.close()
+        dispatcher.close()
         for one in servers:
             one.stop()
 
     loop = asyncio.get_running_loop()
     stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
     parts = [metrics.run(), clocks.keep_recording(database, ["api"], process_name(), Log("api"))]
-    beside = [asyncio.create_task(part) for part in (*parts, *([follow(stop)] if follow else []))]
+    beside = [asyncio.create_task(part) for part in (*parts, *([watch(stop)] if watch else []))]
     try:
         await asyncio.gather(*(one.run(on_start) for one in servers))
     finally:

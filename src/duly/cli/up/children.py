@@ -1,6 +1,6 @@
 """Child processes: started, stopped in good order, and restarted when they die.
 
-A child has a session of its own, so that Ctrl-C in the terminal reaches only us, who then stop it in its turn; and its
+A child has a session of its own, so that Ctrl-C in the terminal reaches only us, who then stop it in order; and its
 standard input is a pipe from us, so that it ends when we do, however we end.
 """
 
@@ -64,7 +64,7 @@ class Child:
 
 
 class Keeper:
-    """Restarts a child when it dies, with back-off, until it is told to stop."""
+    """Restarts a child when it dies, with back-off, until it is stopped."""
 
     def __init__(self, child: Child, what: str, *, clock: Clock, log: Log, on_death: Callable[[int], None]) -> None:
         self._child = child

@@ -75,9 +75,9 @@ def ending_line(job: NamedJob, row: Mapping[str, Any]) -> str:
     line = f"{row['finished_at'].astimezone():%H:%M:%S.%f}"[:-3] + f"  {job.name} {number:5} {row['outcome']:10}"
     if row["started_at"] is None:
         return f"{line}  {row['reason'] or ''}".rstrip()
-    elapsed, late = row["finished_at"] - row["started_at"], row["started_at"] - row["due_at"]
+    elapsed, start_delay = row["finished_at"] - row["started_at"], row["started_at"] - row["due_at"]
     reason = f"   {row['reason']}" if row["reason"] else ""
-    return f"{line}  {duration(elapsed):>7}   ({duration(late)} after due){reason}"
+    return f"{line}  {duration(elapsed):>7}   ({duration(start_delay)} after due){reason}"
 
 
 def _number(job: NamedJob, scheduled_at: datetime) -> str:

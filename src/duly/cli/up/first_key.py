@@ -47,10 +47,10 @@ async def first_key(database: Database, data: Path | None, rng: Rng) -> FirstKey
     return FirstKey(data / FILE, created.text)
 
 
-def tell_key(screen: Screen, key: FirstKey | None, address: str) -> None:
+def print_key(screen: Screen, key: FirstKey | None, address: str) -> None:
     """Print where the key is, and how it is used; show it on a terminal when it is new."""
     if key is None:
-        screen.fact("key", "none is made for a database of your own; make one: duly keys create --scope admin")
+        screen.fact("key", "none is created for a database of your own; create one: duly keys create --scope admin")
         return
     file = short_path(key.file)
     if key.created is not None and screen.is_terminal:

@@ -16,8 +16,8 @@ from duly.api.server.listen import address_of, refuse_without_keys
 from duly.cli.render.screen import Screen
 from duly.cli.up import demo, scheduler
 from duly.cli.up.egress import keep_egress, may_call_loopback
-from duly.cli.up.first_key import FirstKey, first_key, tell_key
-from duly.cli.up.http_part import HttpPart, Start, Told
+from duly.cli.up.first_key import FirstKey, first_key, print_key
+from duly.cli.up.http_part import HttpPart, PartReport, Start
 from duly.cli.up.local_socket import close_locally, listen_locally
 from duly.cli.up.plan import Plan
 from duly.cli.up.postgres import Postgres
@@ -118,7 +118,7 @@ class House:
         return [
             ("scheduler", self._stager.run()),
             ("maintenance", self._maintenance.run()),
-            ("telling", self._http.keep_delivering(self._reported)),
+            ("reporting", self._http.keep_delivering(self._report)),
             ("watch", self._watch()),
         ]
 
@@ -136,9 +136,9 @@ class House:
         self._failure = self._failure or error
         self._stopping.set()
 
-    def _reported(self) -> Told:
+    def _report(self) -> PartReport:
         health, now = self._stager.health, self._clock.monotonic()
-        return Told(
+        return PartReport(
             reported_at=now,
             started=self._is_ready,
             shards=health.shards,
@@ -170,13 +170,13 @@ class House:
             serving = await self._workforce.registered(database)
             if self._stager.health.shards and self._http.is_ready and len(serving) >= len(self._workforce):
                 self._is_ready = True
-                self._tell(serving, job)
+                self._print_start(serving, job)
                 return
             if self._clock.monotonic() > deadline:
                 raise DatabaseUnusable(f"not ready after {_START_SECONDS:g} s; DULY_LOG_LEVEL=info shows what happens")
             await self._clock.sleep(_LOOK_SECONDS)
 
-    def _tell(self, serving: Sequence[WorkerRow], job: NamedJob | None) -> None:
+    def _print_start(self, serving: Sequence[WorkerRow], job: NamedJob | None) -> None:
         screen, address = self._screen, address_of(self._listener, self._plan.tls)
         shards = f"{self._stager.health.shards} of {SHARDS} shards"
         screen.fact("scheduler", f"{shards}       worker   {_work(serving)}")
@@ -186,8 +186,8 @@ class House:
         shown = "dashboard" if self._settings.dashboard else "http"
         screen.fact(shown, f"{address}    API /v1    docs /docs    health /readyz    metrics /metrics (with the key)")
         if self._metrics_listener is not None:
-            apart = address_of(self._metrics_listener)
-            screen.fact("metrics", f"{apart}/metrics    health /readyz?verbose    (both without a key)")
+            metrics_address = address_of(self._metrics_listener)
+            screen.fact("metrics", f"{metrics_address}/metrics    health /readyz?verbose    (both without a key)")
         screen.fact("database", f"{self._postgres.way_in(self._settings)}   opens it in psql")
         if may_call_loopback(self._settings):
             screen.fact(
@@ -195,7 +195,7 @@ class House:
             )
         for line in _allowed(self._settings):
             screen.line(f"  {line}")
-        tell_key(screen, self._key, address)
+        print_key(screen, self._key, address)
         fate = "the data goes with it" if self._plan.ephemeral else "the data stays (--ephemeral throws it away)"
         screen.line(f"ready in {self._clock.monotonic() - self._plan.began:.1f} s. Ctrl-C stops everything; {fate}.")
 
@@ -226,13 +226,13 @@ class House:
         self._log.info("stopped", seconds=self._clock.monotonic() - began)
 
     async def _let_loops_end(self) -> None:
-        endless = [task for task in self._tasks if task.get_name() in ("telling", "watch", "demo")]
+        endless = [task for task in self._tasks if task.get_name() in ("reporting", "watch", "demo")]
         for task in endless:
             task.cancel()
         if not self._tasks:
             return
-        _, late = await asyncio.wait(self._tasks, timeout=_LOOPS_STOP_SECONDS)
-        for task in late:
+        _, unfinished = await asyncio.wait(self._tasks, timeout=_LOOPS_STOP_SECONDS)
+        for task in unfinished:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 

@@ -37,7 +37,7 @@ class Start(msgspec.Struct, frozen=True):
     workers_expected: int
 
 
-class Told(msgspec.Struct):
+class PartReport(msgspec.Struct):
     """The state of the scheduler and the maintenance beside it; moments are those of the monotonic clock, which
     processes share.
     """
@@ -85,10 +85,10 @@ class HttpPart:
         """Let it open the database and answer."""
         self._child.begin(msgspec.json.encode(start, enc_hook=str) + b"\n")
 
-    async def keep_delivering(self, look: Callable[[], Told]) -> None:
+    async def keep_delivering(self, look: Callable[[], PartReport]) -> None:
         """Send it the state of the scheduler, for ever."""
         while True:
-            self._child.tell(msgspec.json.encode(look()) + b"\n")
+            self._child.send(msgspec.json.encode(look()) + b"\n")
             await self._clock.sleep(REPORT_SECONDS)
 
     async def stop(self) -> None:
@@ -109,14 +109,14 @@ class _HttpChild(Child):
         self.is_ready = False
         await super().start()
         self._listening = asyncio.create_task(self._listen())
-        self.tell(self._start_line)
+        self.send(self._start_line)
 
     def begin(self, line: bytes) -> None:
         """Tell it, and each of its successors, what to serve."""
         self._start_line = line
-        self.tell(line)
+        self.send(line)
 
-    def tell(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         """Write a line to it, unless it has left many unread."""
         assert self._process is not None
         writer = self._process.stdin

@@ -23,9 +23,9 @@ from duly.cli.failures import explain
 from duly.cli.flags.settings import span
 from duly.cli.render.say import say
 from duly.cli.up.api import serve, server_of
+from duly.cli.up.dispatcher import opened_at, pages_of
 from duly.cli.up.egress import may_call_loopback
-from duly.cli.up.front_door import opened_at, pages_of
-from duly.cli.up.http_part import READY, Start, Told
+from duly.cli.up.http_part import READY, PartReport, Start
 from duly.cli.up.stopping import end_within
 from duly.clock import Rng
 from duly.domain.runs.run import HORIZON
@@ -42,7 +42,7 @@ class _Parent:
     """The process that started us, as it reports itself."""
 
     def __init__(self) -> None:
-        self.reported = Told(0.0, False, 0, 0, 0.0, 0.0, None, None, 0, {})
+        self.reported = PartReport(0.0, False, 0, 0, 0.0, 0.0, None, None, 0, {})
 
     def vitals(self, database: Database, workers_expected: int) -> Vitals:
         """Return the sources of health."""
@@ -59,7 +59,7 @@ class _Parent:
 
     def hear(self, vitals: Vitals, line: bytes) -> None:
         """Take a report."""
-        self.reported = msgspec.json.decode(line, type=Told)
+        self.reported = msgspec.json.decode(line, type=PartReport)
         vitals.scheduler, vitals.started = self.reported, self.reported.started
 
     def _rounds(self, now: float) -> dict[str, float]:
@@ -80,27 +80,27 @@ async def _serve(start: Start, listeners: Mapping[str, socket.socket], reader: a
     tls = read_tls(settings.tls_certificate, settings.tls_key)
     keyring = first_keyring(settings, start.data, Rng())
     opening = opened_at(start.url, settings, keyring, tls, loopback=may_call_loopback(settings))
-    async with opening as (database, door):
+    async with opening as (database, dispatcher):
         parent = _Parent()
         vitals = parent.vitals(database, start.workers_expected)
         metrics = Metrics(vitals, Log("metrics"), span(settings, "queue_age_limit"))
-        app = create(vitals, metrics, Log("api"), door, pages_of(settings))
+        app = create(vitals, metrics, Log("api"), dispatcher, pages_of(settings))
         servers = [server_of(settings, app, listeners["http"], tls)]
         if "metrics" in listeners:
             servers.append(metrics_server(create(vitals, metrics, Log("api")), listeners["metrics"]))
         if "local" in listeners:
             servers.append(server_of(settings, for_local(app, this_account()), listeners["local"], None))
 
-        async def follow(stop: Callable[[], None]) -> None:
+        async def watch(stop: Callable[[], None]) -> None:
             async for line in reader:
                 parent.hear(vitals, line)
             stop()  # our parent has ended
 
-        await serve(database, door, metrics, servers, follow=follow, on_start=_tell_ready)
+        await serve(database, dispatcher, metrics, servers, watch=watch, on_start=_report_ready)
     end_within(_TIDY_SECONDS)
 
 
-def _tell_ready() -> None:
+def _report_ready() -> None:
     os.write(sys.stdout.fileno(), READY)
 
 

@@ -102,7 +102,7 @@ def reset(settings: Settings, *, is_sure: bool) -> None:
     folder = Folder(settings.data)
     if folder.major() is None:  # It refuses what Duly has not made, before anybody is asked about it.
         return
-    lock = folder.hold()
+    lock = folder.lock()
     try:
         if not is_sure:
             click.confirm(
@@ -117,7 +117,7 @@ def reset(settings: Settings, *, is_sure: bool) -> None:
 def refuse_if_held(settings: Settings) -> None:
     """Raise DataFolderHeld, saying by whom, when another process runs on the data folder."""
     if not settings.database_url and settings.data.exists():
-        os.close(Folder(settings.data).hold())
+        os.close(Folder(settings.data).lock())
 
 
 @contextmanager

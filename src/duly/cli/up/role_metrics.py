@@ -77,7 +77,7 @@ class WorkerFigures(Collector):
     def checks(self) -> list[Check]:
         """Return whether this worker can take runs and start them."""
         health = self._health()
-        leased = "its lease stands" if health.safe else "it has no lease that certainly stands, so it takes no runs"
+        leased = "its lease is valid" if health.safe else "its lease may have run out, so it takes no runs"
         return [
             Check("registered", health.registered, int(health.registered), None, _registered(health.registered)),
             Check("lease", health.safe, int(health.safe), None, leased),
@@ -102,7 +102,7 @@ class SchedulerFigures(Collector):
         """Return every metric."""
         health = self._scheduler.health
         yield _counter("duly_scheduler_runs_staged", "Runs that this scheduler has staged.", health.staged)
-        yield _counter("duly_scheduler_runs_backfilled", "Missed runs that it has made.", health.backfilled)
+        yield _counter("duly_scheduler_runs_backfilled", "Missed runs that it has created.", health.backfilled)
         yield _counter(
             "duly_lease_expiries", "Workers whose lease ran out, reaped here.", self._maintenance.reaper.reaped
         )
@@ -120,8 +120,8 @@ class SchedulerFigures(Collector):
         """Return whether this scheduler stages and maintains. One without a shard is on standby, and healthy."""
         health, now = self._scheduler.health, self._clock.monotonic()
         ages = self._maintenance.rounds.ages(now)
-        late = ", ".join(overdue(ages))
-        says = f"these loops have not ended a round: {late}" if late else "every loop ends its rounds"
+        overdue_loops = ", ".join(overdue(ages))
+        says = f"these loops have not ended a round: {overdue_loops}" if overdue_loops else "every loop ends its rounds"
         return [
             _at_most(
                 "stage_age_seconds",
@@ -136,7 +136,9 @@ class SchedulerFigures(Collector):
                 REAPER_AGE_SECONDS_MAX,
                 "since the last look for dead workers",
             ),
-            Check("round_age_seconds", not late, round(max(ages.values(), default=0.0), 3), AGE_SECONDS_MAX, says),
+            Check(
+                "round_age_seconds", not overdue_loops, round(max(ages.values(), default=0.0), 3), AGE_SECONDS_MAX, says
+            ),
             Check("shards_held", True, health.shards, None, f"it holds {health.shards} shards"),
         ]
 
@@ -147,7 +149,7 @@ def served(settings: Settings, command: str, figures: WorkerFigures | SchedulerF
     listener = listen_for_metrics(settings, command)
     server = RoleServer(listener, [figures], figures.checks)
     server.start()
-    tell(listener)
+    print_address(listener)
     try:
         yield
     finally:
@@ -162,7 +164,7 @@ def listen_for_metrics(settings: Settings, command: str) -> socket.socket:
     )
 
 
-def tell(listener: socket.socket) -> None:
+def print_address(listener: socket.socket) -> None:
     """Print where the figures are: the port may be any free one."""
     address = address_of(listener)
     say(f"metrics at {address}/metrics, health at {address}/readyz?verbose")

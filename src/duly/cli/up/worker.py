@@ -61,7 +61,7 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     """Run a worker for MODULE:APP, by default the `app` of the settings.
 
     It finds the `duly up` of this folder, or uses DULY_DATABASE_URL. It serves the queues of the app's handlers and
-    `default`, unless told otherwise. Ctrl-C lets runs finish and hands back what has not started.
+    `default`, unless --queues names others. Ctrl-C lets runs finish and hands back what has not started.
     """
     path = app or settings.app
     name = name or process_name()
@@ -110,7 +110,7 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
     if tied:
         stop_with_parent(service.stop)
     if not quiet:
-        _tell(name, options, [*sorted(registry.names()), *sorted(targets.names())], declared)
+        _print_start(name, options, [*sorted(registry.names()), *sorted(targets.names())], declared)
         for line in programs.words(settings):
             say(line)
         if settings.webhooks and WEBHOOK not in targets.names():
@@ -134,7 +134,7 @@ def _served(settings: Settings, service: Worker) -> AbstractContextManager[None]
     return served(settings, "duly worker", WorkerFigures(service))
 
 
-def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:
+def _print_start(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:
     weighed = zip(options.queues, options.weights, strict=True)
     served = ", ".join(queue if weight == 1 else f"{queue} (weight {weight})" for queue, weight in weighed)
     known = ", ".join(handlers)

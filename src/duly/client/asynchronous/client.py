@@ -18,7 +18,7 @@ from duly.client.asynchronous.limits import AsyncConcurrencyKeys, AsyncLimits
 from duly.client.asynchronous.queues import AsyncPauses, AsyncQueues, AsyncRecovery, AsyncWorkers
 from duly.client.asynchronous.runs import AsyncCallbacks, AsyncRuns
 from duly.client.asynchronous.schedules import AsyncBackfills, AsyncCalendars, AsyncFiles
-from duly.client.asynchronous.transport import AsyncLine
+from duly.client.asynchronous.transport import AsyncTransport
 from duly.client.asynchronous.workflows import AsyncWorkflows
 from duly.client.requests import Id, getting, given, path, posting, query_of
 from duly.client.retry import Patience
@@ -50,27 +50,27 @@ class AsyncClient:
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         patience = Patience(timeout=timeout, deadline=deadline, connect_deadline=connect_deadline)
-        self._line = AsyncLine(Address(url, key), patience, transport)
-        self.jobs = AsyncJobs(self._line)
-        self.runs = AsyncRuns(self._line)
-        self.workflows = AsyncWorkflows(self._line)
-        self.dead = AsyncDead(self._line)
-        self.files = AsyncFiles(self._line)
-        self.backfills = AsyncBackfills(self._line)
-        self.calendars = AsyncCalendars(self._line)
-        self.callbacks = AsyncCallbacks(self._line)
-        self.queues = AsyncQueues(self._line)
-        self.pauses = AsyncPauses(self._line)
-        self.limits = AsyncLimits(self._line)
-        self.workers = AsyncWorkers(self._line)
-        self.recovery = AsyncRecovery(self._line)
-        self.destinations = AsyncDestinations(self._line)
-        self.figures = AsyncFigures(self._line)
-        self.concurrency_keys = AsyncConcurrencyKeys(self._line)
-        self.keys = AsyncKeys(self._line)
-        self.sessions = AsyncSessions(self._line)
-        self.tenants = AsyncTenants(self._line)
-        self.audit = AsyncAudit(self._line)
+        self._transport = AsyncTransport(Address(url, key), patience, transport)
+        self.jobs = AsyncJobs(self._transport)
+        self.runs = AsyncRuns(self._transport)
+        self.workflows = AsyncWorkflows(self._transport)
+        self.dead = AsyncDead(self._transport)
+        self.files = AsyncFiles(self._transport)
+        self.backfills = AsyncBackfills(self._transport)
+        self.calendars = AsyncCalendars(self._transport)
+        self.callbacks = AsyncCallbacks(self._transport)
+        self.queues = AsyncQueues(self._transport)
+        self.pauses = AsyncPauses(self._transport)
+        self.limits = AsyncLimits(self._transport)
+        self.workers = AsyncWorkers(self._transport)
+        self.recovery = AsyncRecovery(self._transport)
+        self.destinations = AsyncDestinations(self._transport)
+        self.figures = AsyncFigures(self._transport)
+        self.concurrency_keys = AsyncConcurrencyKeys(self._transport)
+        self.keys = AsyncKeys(self._transport)
+        self.sessions = AsyncSessions(self._transport)
+        self.tenants = AsyncTenants(self._transport)
+        self.audit = AsyncAudit(self._transport)
 
     def __repr__(self) -> str:
         return f"<AsyncClient {self.url}>"
@@ -78,14 +78,14 @@ class AsyncClient:
     @property
     def url(self) -> str:
         """The URL of the server."""
-        return self._line.address.url
+        return self._transport.address.url
 
     @property
     def unanswered_write(self) -> str | None:
         """The method and path of a write that was sent and not answered, which may have been carried out; None: there
         is none.
         """
-        return self._line.unanswered_write
+        return self._transport.unanswered_write
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,18 +97,18 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._line.close()
+        await self._transport.close()
 
     async def system(self) -> System:
         """Read the installation, and the doctor's findings: for the operator. Raises Forbidden."""
-        return await self._line.ask(getting(path("system"), System))
+        return await self._transport.send(getting(path("system"), System))
 
     async def preview(
         self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10, job_id: Id | None = None
     ) -> Preview:
         """Describe a schedule, in words and by its next fires, also for a job; nothing is stored."""
         body = given(schedule=schedule, after=after, n=n, job_id=job_id)
-        return await self._line.ask(posting(path("triggers", "preview"), Preview, body))
+        return await self._transport.send(posting(path("triggers", "preview"), Preview, body))
 
     async def send_event(
         self,
@@ -121,14 +121,16 @@ class AsyncClient:
         time: datetime | None = None,
     ) -> EventAccepted:
         """Send an event: each active job with a matching `on_event` gets one run. An `id` of a source is accepted once."""
-        name = self._line.manners.rng.secret(16).hex() if id is None else id
+        name = self._transport.manners.rng.secret(16).hex() if id is None else id
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
-        return await self._line.ask(posting(path("events"), EventAccepted, event, media_type=MEDIA_TYPE))
+        return await self._transport.send(posting(path("events"), EventAccepted, event, media_type=MEDIA_TYPE))
 
     async def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventAccepted]:
         """Send CloudEvents as one batch, up to 1,000: all are accepted, or none. Returns the result of each, in order."""
         batch = [{"specversion": "1.0", **event} for event in events]
-        return (await self._line.ask(posting(path("events"), EventsAccepted, batch, media_type=BATCH_MEDIA_TYPE))).items
+        return (
+            await self._transport.send(posting(path("events"), EventsAccepted, batch, media_type=BATCH_MEDIA_TYPE))
+        ).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None
@@ -139,4 +141,4 @@ class AsyncClient:
         Where events were lost for good, one of type `duly.stream.gap.v1` says so.
         """
         query = query_of({"types": ",".join(types) or None, "queue": queue})
-        return self._line.listen(path("events"), query, since, read_event)
+        return self._transport.listen(path("events"), query, since, read_event)

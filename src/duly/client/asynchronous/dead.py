@@ -23,24 +23,24 @@ class AsyncDead(AsyncResource):
 
     def list(self, filter: str | None = None, *, page_size: int | None = None) -> AsyncIterator[DeadLetter]:
         """Return the dead letters that match a filter, the last buried first; pages are read as they are needed."""
-        return self._line.pages(listing(path("dead"), DeadLetter, filter=filter, page_size=page_size))
+        return self._transport.pages(listing(path("dead"), DeadLetter, filter=filter, page_size=page_size))
 
     async def edit(self, run_id: Id, payload: Mapping[str, Any]) -> None:
         """Change the payload of a dead run, for its replay. Raises NotFound."""
-        await self._line.ask(patching(path("dead", run_id), nothing, {"payload": payload}))
+        await self._transport.send(patching(path("dead", run_id), nothing, {"payload": payload}))
 
     async def replay(self, run_id: Id) -> RunMoved:
         """Replay a dead run, with a new set of attempts. Raises NotFound."""
-        return await self._line.ask(posting(path("dead", run_id, "replay"), RunMoved))
+        return await self._transport.send(posting(path("dead", run_id, "replay"), RunMoved))
 
     async def discard(self, run_id: Id) -> RunMoved:
         """Discard a dead run for good; its record stays. Raises NotFound."""
-        ask = deleting(path("dead", run_id), RunMoved)
-        return await self._line.ask(msgspec.structs.replace(ask, settle=uncertain))
+        request = deleting(path("dead", run_id), RunMoved)
+        return await self._transport.send(msgspec.structs.replace(request, settle=uncertain))
 
     async def groups(self, filter: str | None = None) -> list_of[DeadGroup]:
         """Count dead letters by normalized reason, the most frequent first; of the last 10,000 that match."""
-        found = await self._line.ask(getting(path("dead"), DeadList, group="error", filter=filter))
+        found = await self._transport.send(getting(path("dead"), DeadList, group="error", filter=filter))
         return found.groups or []
 
     async def replay_matching(
@@ -67,4 +67,4 @@ class AsyncDead(AsyncResource):
 
     async def _change_matching(self, verb: str, filter: str, chosen: Matching, **more: object) -> BulkResponse:
         body = given(filter=filter, **{**chosen, "all": chosen.get("all") or None}, **more)
-        return await self._line.ask(posting(f"/v1/dead:{verb}", BulkResponse, body))
+        return await self._transport.send(posting(f"/v1/dead:{verb}", BulkResponse, body))

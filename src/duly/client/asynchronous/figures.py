@@ -15,7 +15,7 @@ class AsyncFigures(AsyncResource):
 
     async def overview(self) -> Overview:
         """Return the current state: four numbers, each queue, and what needs a person."""
-        return await self._line.ask(getting(path("overview"), Overview))
+        return await self._transport.send(getting(path("overview"), Overview))
 
     async def series(
         self,
@@ -27,12 +27,12 @@ class AsyncFigures(AsyncResource):
     ) -> Series:
         """Return completed runs over time, in steps of so many seconds: of one queue, or of all."""
         query: dict[str, object] = {"from": since, "to": until, "step": step, "queue": queue}
-        return await self._line.ask(getting(path("series"), Series, **query))
+        return await self._transport.send(getting(path("series"), Series, **query))
 
     async def upcoming(self) -> UpcomingFires:
         """Return the number of fires in each minute of the next hour."""
-        return await self._line.ask(getting(path("upcoming"), UpcomingFires))
+        return await self._transport.send(getting(path("upcoming"), UpcomingFires))
 
     async def days(self, job_id: UUID | str, *, days: int | None = None, zone: str | None = None) -> list[JobDay]:
         """Return the outcomes of a schedule's occurrences, day by day of a time zone: UTC unless given."""
-        return (await self._line.ask(getting(path("jobs", job_id, "days"), JobDays, days=days, zone=zone))).items
+        return (await self._transport.send(getting(path("jobs", job_id, "days"), JobDays, days=days, zone=zone))).items

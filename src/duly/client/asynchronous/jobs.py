@@ -53,7 +53,7 @@ class AsyncJobs(AsyncResource):
         ids, which must have succeeded, or as `Dependency(job=…, on="always")`.
         """
         body = {**definition(target, fields), **given(parent=parent, depends_on=depends_on)}
-        return await self._line.ask(creating(body, key, wait))
+        return await self._transport.send(creating(body, key, wait))
 
     async def create_many(
         self, jobs: Iterable[JobSpec], *, key: str | None = None, chunk: int = CHUNK_LINES
@@ -65,7 +65,7 @@ class AsyncJobs(AsyncResource):
         created once.
         """
         for batch in batches(jobs, key, chunk):
-            for answer in await self._line.ask(batch):
+            for answer in await self._transport.send(batch):
                 yield answer
 
     def list(
@@ -81,54 +81,54 @@ class AsyncJobs(AsyncResource):
         With `include`, one-shots without a name are among them.
         """
         chosen = {"filter": filter, "page_size": page_size, "sort": sort, "include": include}
-        return self._line.pages(listing(path("jobs"), JobSummary, **chosen))
+        return self._transport.pages(listing(path("jobs"), JobSummary, **chosen))
 
     async def pause_many(self, *, reason: str | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
         """Pause many jobs; `next_page_token` says where to go on. Raises Invalid."""
-        return await self._line.change_many("/v1/jobs:pause", chosen, reason=reason)
+        return await self._transport.change_many("/v1/jobs:pause", chosen, reason=reason)
 
     async def resume_many(self, *, catch_up: bool = False, **chosen: Unpack[Chosen]) -> ManyDone:
         """Resume many jobs. Raises Invalid."""
-        return await self._line.change_many("/v1/jobs:resume", chosen, catch_up=catch_up)
+        return await self._transport.change_many("/v1/jobs:resume", chosen, catch_up=catch_up)
 
     async def delete_many(self, *, running: Literal["keep", "stop"] = "keep", **chosen: Unpack[Chosen]) -> ManyDone:
         """End many jobs. Raises Invalid."""
-        return await self._line.change_many("/v1/jobs:delete", chosen, running=running)
+        return await self._transport.change_many("/v1/jobs:delete", chosen, running=running)
 
     async def get(self, job_id: Id) -> Job:
         """Read a job. Raises NotFound."""
-        return await self._line.ask(getting(path("jobs", job_id), Job))
+        return await self._transport.send(getting(path("jobs", job_id), Job))
 
     async def get_by_name(self, name: str) -> Job:
         """Read the job that has this name. Raises NotFound."""
-        return await self._line.ask(getting(path("jobs", "by-name", name), Job))
+        return await self._transport.send(getting(path("jobs", "by-name", name), Job))
 
     async def explain(self, job_id: Id) -> Explanation:
         """Explain the state of a job. Raises NotFound."""
-        return await self._line.ask(getting(path("jobs", job_id, "explain"), Explanation))
+        return await self._transport.send(getting(path("jobs", job_id, "explain"), Explanation))
 
     def versions(self, job_id: Id, *, page_size: int | None = None) -> AsyncIterator[JobVersion]:
         """Return the versions of a job's definition, the newest first: the current one, and the last hundred before it."""
-        return self._line.pages(listing(path("jobs", job_id, "versions"), JobVersion, page_size=page_size))
+        return self._transport.pages(listing(path("jobs", job_id, "versions"), JobVersion, page_size=page_size))
 
     async def replace(self, job_id: Id, target: Target, *, version: int | None, **fields: Unpack[JobFields]) -> Job:
         """Replace a job's definition if it still has `version`, or any version with None. Raises VersionChanged."""
-        return await self._line.ask(replacing(job_id, version, definition(target, fields)))
+        return await self._transport.send(replacing(job_id, version, definition(target, fields)))
 
     async def change(self, job_id: Id, patch: Mapping[str, Any], *, version: int | None) -> Job:
         """Change parts of a job's definition by a merge patch: None removes a part. Raises VersionChanged."""
-        return await self._line.ask(changing(job_id, version, patch))
+        return await self._transport.send(changing(job_id, version, patch))
 
     async def put_by_name(self, name: str, /, target: Target, **fields: Unpack[JobFields]) -> Job:
         """Create a job of this name, or bring the existing one to this definition. Raises ApiError."""
-        return await self._line.ask(putting(path("jobs", "by-name", name), Job, definition(target, fields)))
+        return await self._transport.send(putting(path("jobs", "by-name", name), Job, definition(target, fields)))
 
     async def delete(self, job_id: Id, *, running: Literal["keep", "stop"] = "keep", purge: bool = False) -> Deleted:
         """End a job: its future runs are cancelled; started ones go on, or are asked to stop.
 
         With `purge`, its definition, its versions and its history are removed.
         """
-        return await self._line.ask(deleting(path("jobs", job_id), Deleted, running=running, purge=purge or None))
+        return await self._transport.send(deleting(path("jobs", job_id), Deleted, running=running, purge=purge or None))
 
     async def trigger(
         self,
@@ -140,23 +140,23 @@ class AsyncJobs(AsyncResource):
     ) -> TriggeredRun:
         """Run a job now, beside its schedule, with a payload of its own if one is given."""
         body = given(payload=payload, allow_overlap=allow_overlap)
-        return await self._line.ask(triggering(job_id, body, key))
+        return await self._transport.send(triggering(job_id, body, key))
 
     async def moved_fires(self, job_id: Id | None = None, *, limit: int | None = None) -> Sequence[MovedFire]:
         """Return the next fires, of a job or of all, that new time zone data has moved, the newest first."""
-        return (await self._line.ask(getting(path("moved-fires"), MovedFires, job_id=job_id, limit=limit))).items
+        return (await self._transport.send(getting(path("moved-fires"), MovedFires, job_id=job_id, limit=limit))).items
 
     async def pause(self, job_id: Id, *, reason: str | None = None) -> JobStatus:
         """Pause a job. Staged runs that have not started are taken back."""
-        return await self._line.ask(posting(path("jobs", job_id, "pause"), JobStatus, given(reason=reason)))
+        return await self._transport.send(posting(path("jobs", job_id, "pause"), JobStatus, given(reason=reason)))
 
     async def resume(self, job_id: Id, *, catch_up: bool = False) -> JobStatus:
         """Resume a job; with `catch_up`, the occurrences of the meantime are treated as missed."""
-        return await self._line.ask(posting(path("jobs", job_id, "resume"), JobStatus, {"catch_up": catch_up}))
+        return await self._transport.send(posting(path("jobs", job_id, "resume"), JobStatus, {"catch_up": catch_up}))
 
     async def skip_next(self, job_id: Id) -> SkippedNext:
         """Skip the next occurrence."""
-        return await self._line.ask(posting(path("jobs", job_id, "skip-next"), SkippedNext))
+        return await self._transport.send(posting(path("jobs", job_id, "skip-next"), SkippedNext))
 
     async def backfill(
         self,
@@ -173,7 +173,7 @@ class AsyncJobs(AsyncResource):
         """Create the occurrences of [from_, to) again, `rate` a second; with `dry_run` they are only counted."""
         choices = given(rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
         body = {"from": from_, "to": to, **choices}
-        return await self._line.ask(posting(path("jobs", job_id, "backfill"), BackfillCreated, body, key=key))
+        return await self._transport.send(posting(path("jobs", job_id, "backfill"), BackfillCreated, body, key=key))
 
     async def apply(
         self,
@@ -190,9 +190,9 @@ class AsyncJobs(AsyncResource):
         `digest` is that of the reviewed plan: that very plan is carried out, or nothing. Raises Invalid, Conflict.
         """
         query = query_of({"dry_run": dry_run, "prune": prune, "adopt": adopt, "digest": digest})
-        ask = posting("/v1/jobs:apply", Applied, file, key=key, query=query, seconds_more=APPLY_SECONDS)
-        return await self._line.ask(ask)
+        request = posting("/v1/jobs:apply", Applied, file, key=key, query=query, seconds_more=APPLY_SECONDS)
+        return await self._transport.send(request)
 
     async def export(self, source: str | None = None, *, by_hand: bool = False) -> dict[str, Any]:
         """Export the jobs of a file as that file: applied again, it changes nothing. Raises NotFound."""
-        return await self._line.ask(getting("/v1/jobs:export", dict[str, Any], source=source, by_hand=by_hand))
+        return await self._transport.send(getting("/v1/jobs:export", dict[str, Any], source=source, by_hand=by_hand))

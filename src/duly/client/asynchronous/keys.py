@@ -18,7 +18,7 @@ class AsyncKeys(AsyncResource):
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> AsyncIterator[Key]:
         """Return the keys of a tenant, without their secrets."""
-        return self._line.pages(listing(path("keys"), Key, tenant=tenant, page_size=page_size))
+        return self._transport.pages(listing(path("keys"), Key, tenant=tenant, page_size=page_size))
 
     async def create(
         self,
@@ -34,11 +34,11 @@ class AsyncKeys(AsyncResource):
         body = given(
             name=name, scopes=scopes, tenant=tenant, expires_at=expires_at, expires_after=expires_after, rate=rate
         )
-        return await self._line.ask(posting(path("keys"), CreatedKey, body, is_repeatable=False))
+        return await self._transport.send(posting(path("keys"), CreatedKey, body, is_repeatable=False))
 
     async def revoke(self, key_id: str) -> None:
         """Revoke a key; within five seconds it grants nothing any more. Raises NotFound."""
-        await self._line.ask(removing(path("keys", key_id)))
+        await self._transport.send(removing(path("keys", key_id)))
 
 
 class AsyncSessions(AsyncResource):
@@ -46,11 +46,11 @@ class AsyncSessions(AsyncResource):
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> AsyncIterator[Session]:
         """Return the sessions of a tenant, or, for a key that is no admin, its own; the last opened first."""
-        return self._line.pages(listing(path("sessions"), Session, tenant=tenant, page_size=page_size))
+        return self._transport.pages(listing(path("sessions"), Session, tenant=tenant, page_size=page_size))
 
     async def revoke(self, session_id: Id) -> None:
         """End a session; within five seconds it grants nothing any more. Raises NotFound."""
-        await self._line.ask(removing(path("sessions", session_id)))
+        await self._transport.send(removing(path("sessions", session_id)))
 
 
 class AsyncTenants(AsyncResource):
@@ -58,16 +58,16 @@ class AsyncTenants(AsyncResource):
 
     def list(self, *, page_size: int | None = None) -> AsyncIterator[Tenant]:
         """Return all tenants."""
-        return self._line.pages(listing(path("tenants"), Tenant, page_size=page_size))
+        return self._transport.pages(listing(path("tenants"), Tenant, page_size=page_size))
 
     async def create(self, name: str, *, limits: TenantLimits | None = None) -> Tenant:
         """Create a tenant. Raises NameTaken."""
         body = given(name=name, limits=limits)
-        return await self._line.ask(posting(path("tenants"), Tenant, body, settle=uncertain))
+        return await self._transport.send(posting(path("tenants"), Tenant, body, settle=uncertain))
 
     async def get(self, tenant: int) -> Tenant:
         """Read a tenant. Raises NotFound."""
-        return await self._line.ask(getting(path("tenants", tenant), Tenant))
+        return await self._transport.send(getting(path("tenants", tenant), Tenant))
 
     async def change(
         self,
@@ -78,7 +78,7 @@ class AsyncTenants(AsyncResource):
     ) -> Tenant:
         """Change a tenant's limits, as a whole; or suspend it. Raises NotFound."""
         body = given(state=state, limits=limits)
-        return await self._line.ask(patching(path("tenants", tenant), reader(Tenant), body))
+        return await self._transport.send(patching(path("tenants", tenant), reader(Tenant), body))
 
 
 class AsyncAudit(AsyncResource):
@@ -102,4 +102,6 @@ class AsyncAudit(AsyncResource):
         `subject` is the id of the changed thing, or its name if it has no id.
         """
         requested = {"actor": actor, "action": action, "subject": subject, "since": since, "until": until}
-        return self._line.pages(listing(path("audit"), AuditEntry, **requested, tenant=tenant, page_size=page_size))
+        return self._transport.pages(
+            listing(path("audit"), AuditEntry, **requested, tenant=tenant, page_size=page_size)
+        )

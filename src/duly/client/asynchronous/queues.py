@@ -15,20 +15,20 @@ class AsyncQueues(AsyncResource):
 
     def list(self, *, everyone: bool = False) -> AsyncIterator[Queue]:
         """Return every queue that has work or a worker, or is paused by name; with `everyone`, for the operator, all."""
-        return self._line.pages(listing(path("queues"), Queue, everyone=everyone or None))
+        return self._transport.pages(listing(path("queues"), Queue, everyone=everyone or None))
 
     async def change(self, name: str, *, age_limit: str | float | None) -> QueueChanged:
         """Set the maximum age of a queue's oldest due run before work is shed; None restores the default."""
-        return await self._line.ask(putting(path("queues", name), QueueChanged, {"age_limit": age_limit}))
+        return await self._transport.send(putting(path("queues", name), QueueChanged, {"age_limit": age_limit}))
 
     async def pause(self, name: str, *, reason: str | None = None, everyone: bool = False) -> PauseChange:
         """Pause a queue: for one's own runs, or, for the operator, for everyone's."""
         body = given(reason=reason, everyone=everyone)
-        return await self._line.ask(posting(path("queues", name, "pause"), PauseChange, body))
+        return await self._transport.send(posting(path("queues", name, "pause"), PauseChange, body))
 
     async def resume(self, name: str, *, everyone: bool = False) -> PauseChange:
         """Resume a queue."""
-        return await self._line.ask(posting(path("queues", name, "resume"), PauseChange, {"everyone": everyone}))
+        return await self._transport.send(posting(path("queues", name, "resume"), PauseChange, {"everyone": everyone}))
 
 
 class AsyncPauses(AsyncResource):
@@ -36,7 +36,7 @@ class AsyncPauses(AsyncResource):
 
     def list(self) -> AsyncIterator[Pause]:
         """Return all pauses."""
-        return self._line.pages(listing(path("pauses"), Pause))
+        return self._transport.pages(listing(path("pauses"), Pause))
 
     async def pause(
         self,
@@ -48,14 +48,14 @@ class AsyncPauses(AsyncResource):
     ) -> PauseChange:
         """Pause a scope: a queue, a tenant, or everything."""
         body = given(all=everything, queue=queue, tenant=tenant, reason=reason)
-        return await self._line.ask(posting(path("pause"), PauseChange, body))
+        return await self._transport.send(posting(path("pause"), PauseChange, body))
 
     async def resume(
         self, *, everything: bool = False, queue: str | None = None, tenant: int | None = None
     ) -> PauseChange:
         """Resume a scope."""
         body = given(all=everything, queue=queue, tenant=tenant)
-        return await self._line.ask(posting(path("resume"), PauseChange, body))
+        return await self._transport.send(posting(path("resume"), PauseChange, body))
 
 
 class AsyncWorkers(AsyncResource):
@@ -63,19 +63,19 @@ class AsyncWorkers(AsyncResource):
 
     def list(self) -> AsyncIterator[Worker]:
         """Return every live worker, for the operator."""
-        return self._line.pages(listing(path("workers"), Worker))
+        return self._transport.pages(listing(path("workers"), Worker))
 
     async def runs(self, worker_id: Id) -> HeldRuns:
         """Return the runs that a worker holds. Raises NotFound."""
-        return await self._line.ask(getting(path("workers", worker_id, "runs"), HeldRuns))
+        return await self._transport.send(getting(path("workers", worker_id, "runs"), HeldRuns))
 
     async def drain(self, worker_id: Id) -> Draining:
-        """Ask a worker to claim nothing more; it finishes what it runs, and lives on. Raises NotFound."""
-        return await self._line.ask(posting(path("workers", worker_id, "drain"), Draining))
+        """ApiRequest a worker to claim nothing more; it finishes what it runs, and lives on. Raises NotFound."""
+        return await self._transport.send(posting(path("workers", worker_id, "drain"), Draining))
 
     async def resume(self, worker_id: Id) -> Draining:
         """Let a drained worker claim runs again. Raises NotFound."""
-        return await self._line.ask(posting(path("workers", worker_id, "resume"), Draining))
+        return await self._transport.send(posting(path("workers", worker_id, "resume"), Draining))
 
 
 class AsyncRecovery(AsyncResource):
@@ -83,7 +83,7 @@ class AsyncRecovery(AsyncResource):
 
     async def get(self) -> RecoveryPlan:
         """Return the missed fires, the decision, and its progress."""
-        return await self._line.ask(getting(path("recovery"), RecoveryPlan))
+        return await self._transport.send(getting(path("recovery"), RecoveryPlan))
 
     async def approve(
         self, *, rules: Sequence[RecoveryRule] = (), rate: float | None = None, dry_run: bool = False
@@ -93,8 +93,8 @@ class AsyncRecovery(AsyncResource):
         With `dry_run` the plan is returned as it would be, and nothing is changed.
         """
         body = given(rules=list(rules), rate=rate, dry_run=dry_run or None)
-        return await self._line.ask(posting(path("recovery", "approve"), RecoveryPlan, body))
+        return await self._transport.send(posting(path("recovery", "approve"), RecoveryPlan, body))
 
     async def dismiss(self) -> RecoveryPlan:
         """Dismiss the runs that are not created yet."""
-        return await self._line.ask(deleting(path("recovery"), RecoveryPlan))
+        return await self._transport.send(deleting(path("recovery"), RecoveryPlan))

@@ -17,19 +17,19 @@ class AsyncCalendars(AsyncResource):
 
     def list(self) -> AsyncIterator[Calendar]:
         """Return all calendars."""
-        return self._line.pages(listing(path("calendars"), Calendar))
+        return self._transport.pages(listing(path("calendars"), Calendar))
 
     async def get(self, name: str) -> Calendar:
         """Read a calendar. Raises NotFound."""
-        return await self._line.ask(getting(path("calendars", name), Calendar))
+        return await self._transport.send(getting(path("calendars", name), Calendar))
 
     async def put(self, name: str, definition: Mapping[str, Any]) -> SavedCalendar:
         """Store a calendar, new or changed; the schedules that use it are rearmed."""
-        return await self._line.ask(putting(path("calendars", name), SavedCalendar, definition))
+        return await self._transport.send(putting(path("calendars", name), SavedCalendar, definition))
 
     async def delete(self, name: str) -> None:
         """Delete a calendar that no job uses. Raises NotFound, Invalid."""
-        await self._line.ask(removing(path("calendars", name)))
+        await self._transport.send(removing(path("calendars", name)))
 
 
 class AsyncFiles(AsyncResource):
@@ -37,15 +37,17 @@ class AsyncFiles(AsyncResource):
 
     def list(self, *, page_size: int | None = None) -> AsyncIterator[FileSummary]:
         """Return all files that were applied, in order of their names."""
-        return self._line.pages(listing(path("files"), FileSummary, page_size=page_size))
+        return self._transport.pages(listing(path("files"), FileSummary, page_size=page_size))
 
     async def get(self, source: str) -> FileSummary:
         """Read a file. Raises NotFound."""
-        return await self._line.ask(getting(path("files", source), FileSummary))
+        return await self._transport.send(getting(path("files", source), FileSummary))
 
     def jobs(self, source: str, *, drifted: bool = False, page_size: int | None = None) -> AsyncIterator[FileJob]:
         """Return the jobs of a file, or those that have drifted since it was applied. Raises NotFound."""
-        return self._line.pages(listing(path("files", source, "jobs"), FileJob, page_size=page_size, drifted=drifted))
+        return self._transport.pages(
+            listing(path("files", source, "jobs"), FileJob, page_size=page_size, drifted=drifted)
+        )
 
 
 class AsyncBackfills(AsyncResource):
@@ -53,12 +55,12 @@ class AsyncBackfills(AsyncResource):
 
     def list(self, job_id: Id | None = None, *, page_size: int | None = None) -> AsyncIterator[BackfillStatus]:
         """Return the backfills of a job, or all, the last requested first; pages are read as they are needed."""
-        return self._line.pages(listing(path("backfills"), BackfillStatus, job_id=job_id, page_size=page_size))
+        return self._transport.pages(listing(path("backfills"), BackfillStatus, job_id=job_id, page_size=page_size))
 
     async def get(self, backfill_id: Id) -> BackfillStatus:
         """Read the progress of a backfill. Raises NotFound."""
-        return await self._line.ask(getting(path("backfills", backfill_id), BackfillStatus))
+        return await self._transport.send(getting(path("backfills", backfill_id), BackfillStatus))
 
     async def cancel(self, backfill_id: Id) -> BackfillCancelled:
         """Stop a backfill; its runs that have not started are removed. Raises NotFound."""
-        return await self._line.ask(deleting(path("backfills", backfill_id), BackfillCancelled))
+        return await self._transport.send(deleting(path("backfills", backfill_id), BackfillCancelled))

@@ -27,33 +27,33 @@ class AsyncWorkflows(AsyncResource):
 
         Raises Invalid, whose `errors` list each problem.
         """
-        return await self._line.ask(posting(path("workflows"), StartedWorkflow, workflow, key=key))
+        return await self._transport.send(posting(path("workflows"), StartedWorkflow, workflow, key=key))
 
     def list(self, filter: str | None = None, *, page_size: int | None = None) -> AsyncIterator[WorkflowSummary]:
         """Return the workflows that match a filter, the newest first; pages are read as they are needed."""
-        return self._line.pages(listing(path("workflows"), WorkflowSummary, filter=filter, page_size=page_size))
+        return self._transport.pages(listing(path("workflows"), WorkflowSummary, filter=filter, page_size=page_size))
 
     async def get(self, workflow_id: Id) -> Workflow:
         """Read a workflow, with all its nodes. Raises NotFound."""
-        return await self._line.ask(getting(path("workflows", workflow_id), Workflow))
+        return await self._transport.send(getting(path("workflows", workflow_id), Workflow))
 
     async def node(self, workflow_id: Id, node: str) -> NodeResult:
         """Read a node, with its result. Raises NotFound."""
-        return await self._line.ask(getting(path("workflows", workflow_id, "nodes", node), NodeResult))
+        return await self._transport.send(getting(path("workflows", workflow_id, "nodes", node), NodeResult))
 
     async def cancel(self, workflow_id: Id, *, reason: str | None = None) -> WorkflowStatus:
         """Cancel a workflow: no node starts any more, and active ones are asked to stop. Raises NotFound."""
-        return await self._line.ask(
+        return await self._transport.send(
             posting(path("workflows", workflow_id, "cancel"), WorkflowStatus, given(reason=reason))
         )
 
     async def pause(self, workflow_id: Id) -> WorkflowStatus:
         """Pause a workflow: no further node starts; active ones go on. Raises NotFound, Conflict."""
-        return await self._line.ask(posting(path("workflows", workflow_id, "pause"), WorkflowStatus))
+        return await self._transport.send(posting(path("workflows", workflow_id, "pause"), WorkflowStatus))
 
     async def resume(self, workflow_id: Id) -> WorkflowStatus:
         """Resume a workflow. Raises NotFound, Conflict."""
-        return await self._line.ask(posting(path("workflows", workflow_id, "resume"), WorkflowStatus))
+        return await self._transport.send(posting(path("workflows", workflow_id, "resume"), WorkflowStatus))
 
     async def replay(
         self, workflow_id: Id, node: str, *, dry_run: bool = False, key: str | None = None
@@ -64,11 +64,11 @@ class AsyncWorkflows(AsyncResource):
         """
         where = path("workflows", workflow_id, "replay")
         body = {"node": node, **({"dry_run": True} if dry_run else {})}
-        return await self._line.ask(posting(where, WorkflowReplayed, body, key=key))
+        return await self._transport.send(posting(where, WorkflowReplayed, body, key=key))
 
     async def add_nodes(
         self, workflow_id: Id, node: str, fence: int, nodes: Mapping[str, Any], *, key: str | None = None
     ) -> NodesAdded:
         """Add nodes on behalf of a running one, under the fence of its run. Raises NotFound, Conflict, Invalid."""
         body = {"node": node, "fence": fence, "nodes": nodes}
-        return await self._line.ask(posting(path("workflows", workflow_id, "nodes"), NodesAdded, body, key=key))
+        return await self._transport.send(posting(path("workflows", workflow_id, "nodes"), NodesAdded, body, key=key))

@@ -22,7 +22,7 @@ from duly.client.synchronous.limits import ConcurrencyKeys, Limits
 from duly.client.synchronous.queues import Pauses, Queues, Recovery, Workers
 from duly.client.synchronous.runs import Callbacks, Runs
 from duly.client.synchronous.schedules import Backfills, Calendars, Files
-from duly.client.synchronous.transport import Line
+from duly.client.synchronous.transport import Transport
 from duly.client.synchronous.workflows import Workflows
 from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventAccepted, EventsAccepted
 from duly.wire.jobs.previews import Preview
@@ -51,27 +51,27 @@ class Client:
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         patience = Patience(timeout=timeout, deadline=deadline, connect_deadline=connect_deadline)
-        self._line = Line(Address(url, key), patience, transport)
-        self.jobs = Jobs(self._line)
-        self.runs = Runs(self._line)
-        self.workflows = Workflows(self._line)
-        self.dead = Dead(self._line)
-        self.files = Files(self._line)
-        self.backfills = Backfills(self._line)
-        self.calendars = Calendars(self._line)
-        self.callbacks = Callbacks(self._line)
-        self.queues = Queues(self._line)
-        self.pauses = Pauses(self._line)
-        self.limits = Limits(self._line)
-        self.workers = Workers(self._line)
-        self.recovery = Recovery(self._line)
-        self.destinations = Destinations(self._line)
-        self.figures = Figures(self._line)
-        self.concurrency_keys = ConcurrencyKeys(self._line)
-        self.keys = Keys(self._line)
-        self.sessions = Sessions(self._line)
-        self.tenants = Tenants(self._line)
-        self.audit = Audit(self._line)
+        self._transport = Transport(Address(url, key), patience, transport)
+        self.jobs = Jobs(self._transport)
+        self.runs = Runs(self._transport)
+        self.workflows = Workflows(self._transport)
+        self.dead = Dead(self._transport)
+        self.files = Files(self._transport)
+        self.backfills = Backfills(self._transport)
+        self.calendars = Calendars(self._transport)
+        self.callbacks = Callbacks(self._transport)
+        self.queues = Queues(self._transport)
+        self.pauses = Pauses(self._transport)
+        self.limits = Limits(self._transport)
+        self.workers = Workers(self._transport)
+        self.recovery = Recovery(self._transport)
+        self.destinations = Destinations(self._transport)
+        self.figures = Figures(self._transport)
+        self.concurrency_keys = ConcurrencyKeys(self._transport)
+        self.keys = Keys(self._transport)
+        self.sessions = Sessions(self._transport)
+        self.tenants = Tenants(self._transport)
+        self.audit = Audit(self._transport)
 
     def __repr__(self) -> str:
         return f"<Client {self.url}>"
@@ -79,14 +79,14 @@ class Client:
     @property
     def url(self) -> str:
         """The URL of the server."""
-        return self._line.address.url
+        return self._transport.address.url
 
     @property
     def unanswered_write(self) -> str | None:
         """The method and path of a write that was sent and not answered, which may have been carried out; None: there
         is none.
         """
-        return self._line.unanswered_write
+        return self._transport.unanswered_write
 
     def __enter__(self) -> Self:
         return self
@@ -98,18 +98,18 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._line.close()
+        self._transport.close()
 
     def system(self) -> System:
         """Read the installation, and the doctor's findings: for the operator. Raises Forbidden."""
-        return self._line.ask(getting(path("system"), System))
+        return self._transport.send(getting(path("system"), System))
 
     def preview(
         self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10, job_id: Id | None = None
     ) -> Preview:
         """Describe a schedule, in words and by its next fires, also for a job; nothing is stored."""
         body = given(schedule=schedule, after=after, n=n, job_id=job_id)
-        return self._line.ask(posting(path("triggers", "preview"), Preview, body))
+        return self._transport.send(posting(path("triggers", "preview"), Preview, body))
 
     def send_event(
         self,
@@ -122,14 +122,14 @@ class Client:
         time: datetime | None = None,
     ) -> EventAccepted:
         """Send an event: each active job with a matching `on_event` gets one run. An `id` of a source is accepted once."""
-        name = self._line.manners.rng.secret(16).hex() if id is None else id
+        name = self._transport.manners.rng.secret(16).hex() if id is None else id
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
-        return self._line.ask(posting(path("events"), EventAccepted, event, media_type=MEDIA_TYPE))
+        return self._transport.send(posting(path("events"), EventAccepted, event, media_type=MEDIA_TYPE))
 
     def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventAccepted]:
         """Send CloudEvents as one batch, up to 1,000: all are accepted, or none. Returns the result of each, in order."""
         batch = [{"specversion": "1.0", **event} for event in events]
-        return (self._line.ask(posting(path("events"), EventsAccepted, batch, media_type=BATCH_MEDIA_TYPE))).items
+        return (self._transport.send(posting(path("events"), EventsAccepted, batch, media_type=BATCH_MEDIA_TYPE))).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None
@@ -140,4 +140,4 @@ class Client:
         Where events were lost for good, one of type `duly.stream.gap.v1` says so.
         """
         query = query_of({"types": ",".join(types) or None, "queue": queue})
-        return self._line.listen(path("events"), query, since, read_event)
+        return self._transport.listen(path("events"), query, since, read_event)

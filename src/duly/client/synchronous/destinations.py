@@ -24,7 +24,7 @@ class Destinations(Resource):
 
     def list(self, *, page_size: int | None = None) -> Iterator[Destination]:
         """Return all destinations, in order of their origins."""
-        return self._line.pages(listing(path("destinations"), Destination, page_size=page_size))
+        return self._transport.pages(listing(path("destinations"), Destination, page_size=page_size))
 
     def create(
         self,
@@ -36,11 +36,11 @@ class Destinations(Resource):
     ) -> Destination:
         """Create a destination before the first webhook goes there; repeated, its limits are set."""
         body = given(url=url, slots=slots, rate_per_second=rate_per_second, retry_share=retry_share)
-        return self._line.ask(posting(path("destinations"), Destination, body))
+        return self._transport.send(posting(path("destinations"), Destination, body))
 
     def get(self, destination_id: Id) -> Destination:
         """Read a destination. Raises NotFound."""
-        return self._line.ask(getting(path("destinations", destination_id), Destination))
+        return self._transport.send(getting(path("destinations", destination_id), Destination))
 
     def limit(
         self,
@@ -56,31 +56,33 @@ class Destinations(Resource):
         """
         named = {"slots": slots, "rate_per_second": rate_per_second, "retry_share": retry_share}
         body = {name: value for name, value in named.items() if value is not UNSET}
-        return self._line.ask(patching(path("destinations", destination_id), reader(Destination), body))
+        return self._transport.send(patching(path("destinations", destination_id), reader(Destination), body))
 
     def close(self, destination_id: Id) -> Destination:
         """Close its circuit by hand: it is called again. Raises NotFound."""
-        return self._line.ask(posting(path("destinations", destination_id, "close"), Destination))
+        return self._transport.send(posting(path("destinations", destination_id, "close"), Destination))
 
     def open(self, destination_id: Id, *, duration: str | float = "PT10M") -> Destination:
         """Open its circuit by hand: its runs wait for so long, and then it is probed. Raises NotFound, Invalid."""
         requested = DestinationOpening(duration=duration)
-        return self._line.ask(posting(path("destinations", destination_id, "open"), Destination, requested))
+        return self._transport.send(posting(path("destinations", destination_id, "open"), Destination, requested))
 
     def waiting(self, destination_id: Id, *, page_size: int | None = None) -> Iterator[WaitingRun]:
         """Return the runs that wait for it, in the order in which they go on. Raises NotFound."""
-        return self._line.pages(listing(path("destinations", destination_id, "runs"), WaitingRun, page_size=page_size))
+        return self._transport.pages(
+            listing(path("destinations", destination_id, "runs"), WaitingRun, page_size=page_size)
+        )
 
     def failures(self, destination_id: Id, *, page_size: int | None = None) -> Iterator[FailedAttempt]:
         """Return the attempts that failed there, the last first. Raises NotFound."""
         there = path("destinations", destination_id, "failures")
-        return self._line.pages(listing(there, FailedAttempt, page_size=page_size))
+        return self._transport.pages(listing(there, FailedAttempt, page_size=page_size))
 
     def rotate(self, destination_id: Id) -> SigningSecret:
         """Give it a new secret; the one before stays valid for a day. After a lost response it is not retried: Unavailable."""
         there = path("destinations", destination_id, "rotate")
-        return self._line.ask(posting(there, SigningSecret, is_repeatable=False))
+        return self._transport.send(posting(there, SigningSecret, is_repeatable=False))
 
     def secrets(self, destination_id: Id) -> SigningSecrets:
         """Return its signing secrets, the newest first. Raises NotFound."""
-        return self._line.ask(getting(path("destinations", destination_id, "secrets"), SigningSecrets))
+        return self._transport.send(getting(path("destinations", destination_id, "secrets"), SigningSecrets))

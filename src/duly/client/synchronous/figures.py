@@ -16,7 +16,7 @@ class Figures(Resource):
 
     def overview(self) -> Overview:
         """Return the current state: four numbers, each queue, and what needs a person."""
-        return self._line.ask(getting(path("overview"), Overview))
+        return self._transport.send(getting(path("overview"), Overview))
 
     def series(
         self,
@@ -28,12 +28,12 @@ class Figures(Resource):
     ) -> Series:
         """Return completed runs over time, in steps of so many seconds: of one queue, or of all."""
         query: dict[str, object] = {"from": since, "to": until, "step": step, "queue": queue}
-        return self._line.ask(getting(path("series"), Series, **query))
+        return self._transport.send(getting(path("series"), Series, **query))
 
     def upcoming(self) -> UpcomingFires:
         """Return the number of fires in each minute of the next hour."""
-        return self._line.ask(getting(path("upcoming"), UpcomingFires))
+        return self._transport.send(getting(path("upcoming"), UpcomingFires))
 
     def days(self, job_id: UUID | str, *, days: int | None = None, zone: str | None = None) -> list[JobDay]:
         """Return the outcomes of a schedule's occurrences, day by day of a time zone: UTC unless given."""
-        return (self._line.ask(getting(path("jobs", job_id, "days"), JobDays, days=days, zone=zone))).items
+        return (self._transport.send(getting(path("jobs", job_id, "days"), JobDays, days=days, zone=zone))).items

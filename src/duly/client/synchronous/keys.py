@@ -19,7 +19,7 @@ class Keys(Resource):
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> Iterator[Key]:
         """Return the keys of a tenant, without their secrets."""
-        return self._line.pages(listing(path("keys"), Key, tenant=tenant, page_size=page_size))
+        return self._transport.pages(listing(path("keys"), Key, tenant=tenant, page_size=page_size))
 
     def create(
         self,
@@ -35,11 +35,11 @@ class Keys(Resource):
         body = given(
             name=name, scopes=scopes, tenant=tenant, expires_at=expires_at, expires_after=expires_after, rate=rate
         )
-        return self._line.ask(posting(path("keys"), CreatedKey, body, is_repeatable=False))
+        return self._transport.send(posting(path("keys"), CreatedKey, body, is_repeatable=False))
 
     def revoke(self, key_id: str) -> None:
         """Revoke a key; within five seconds it grants nothing any more. Raises NotFound."""
-        self._line.ask(removing(path("keys", key_id)))
+        self._transport.send(removing(path("keys", key_id)))
 
 
 class Sessions(Resource):
@@ -47,11 +47,11 @@ class Sessions(Resource):
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> Iterator[Session]:
         """Return the sessions of a tenant, or, for a key that is no admin, its own; the last opened first."""
-        return self._line.pages(listing(path("sessions"), Session, tenant=tenant, page_size=page_size))
+        return self._transport.pages(listing(path("sessions"), Session, tenant=tenant, page_size=page_size))
 
     def revoke(self, session_id: Id) -> None:
         """End a session; within five seconds it grants nothing any more. Raises NotFound."""
-        self._line.ask(removing(path("sessions", session_id)))
+        self._transport.send(removing(path("sessions", session_id)))
 
 
 class Tenants(Resource):
@@ -59,16 +59,16 @@ class Tenants(Resource):
 
     def list(self, *, page_size: int | None = None) -> Iterator[Tenant]:
         """Return all tenants."""
-        return self._line.pages(listing(path("tenants"), Tenant, page_size=page_size))
+        return self._transport.pages(listing(path("tenants"), Tenant, page_size=page_size))
 
     def create(self, name: str, *, limits: TenantLimits | None = None) -> Tenant:
         """Create a tenant. Raises NameTaken."""
         body = given(name=name, limits=limits)
-        return self._line.ask(posting(path("tenants"), Tenant, body, settle=uncertain))
+        return self._transport.send(posting(path("tenants"), Tenant, body, settle=uncertain))
 
     def get(self, tenant: int) -> Tenant:
         """Read a tenant. Raises NotFound."""
-        return self._line.ask(getting(path("tenants", tenant), Tenant))
+        return self._transport.send(getting(path("tenants", tenant), Tenant))
 
     def change(
         self,
@@ -79,7 +79,7 @@ class Tenants(Resource):
     ) -> Tenant:
         """Change a tenant's limits, as a whole; or suspend it. Raises NotFound."""
         body = given(state=state, limits=limits)
-        return self._line.ask(patching(path("tenants", tenant), reader(Tenant), body))
+        return self._transport.send(patching(path("tenants", tenant), reader(Tenant), body))
 
 
 class Audit(Resource):
@@ -103,4 +103,6 @@ class Audit(Resource):
         `subject` is the id of the changed thing, or its name if it has no id.
         """
         requested = {"actor": actor, "action": action, "subject": subject, "since": since, "until": until}
-        return self._line.pages(listing(path("audit"), AuditEntry, **requested, tenant=tenant, page_size=page_size))
+        return self._transport.pages(
+            listing(path("audit"), AuditEntry, **requested, tenant=tenant, page_size=page_size)
+        )

@@ -16,20 +16,20 @@ class Queues(Resource):
 
     def list(self, *, everyone: bool = False) -> Iterator[Queue]:
         """Return every queue that has work or a worker, or is paused by name; with `everyone`, for the operator, all."""
-        return self._line.pages(listing(path("queues"), Queue, everyone=everyone or None))
+        return self._transport.pages(listing(path("queues"), Queue, everyone=everyone or None))
 
     def change(self, name: str, *, age_limit: str | float | None) -> QueueChanged:
         """Set the maximum age of a queue's oldest due run before work is shed; None restores the default."""
-        return self._line.ask(putting(path("queues", name), QueueChanged, {"age_limit": age_limit}))
+        return self._transport.send(putting(path("queues", name), QueueChanged, {"age_limit": age_limit}))
 
     def pause(self, name: str, *, reason: str | None = None, everyone: bool = False) -> PauseChange:
         """Pause a queue: for one's own runs, or, for the operator, for everyone's."""
         body = given(reason=reason, everyone=everyone)
-        return self._line.ask(posting(path("queues", name, "pause"), PauseChange, body))
+        return self._transport.send(posting(path("queues", name, "pause"), PauseChange, body))
 
     def resume(self, name: str, *, everyone: bool = False) -> PauseChange:
         """Resume a queue."""
-        return self._line.ask(posting(path("queues", name, "resume"), PauseChange, {"everyone": everyone}))
+        return self._transport.send(posting(path("queues", name, "resume"), PauseChange, {"everyone": everyone}))
 
 
 class Pauses(Resource):
@@ -37,7 +37,7 @@ class Pauses(Resource):
 
     def list(self) -> Iterator[Pause]:
         """Return all pauses."""
-        return self._line.pages(listing(path("pauses"), Pause))
+        return self._transport.pages(listing(path("pauses"), Pause))
 
     def pause(
         self,
@@ -49,12 +49,12 @@ class Pauses(Resource):
     ) -> PauseChange:
         """Pause a scope: a queue, a tenant, or everything."""
         body = given(all=everything, queue=queue, tenant=tenant, reason=reason)
-        return self._line.ask(posting(path("pause"), PauseChange, body))
+        return self._transport.send(posting(path("pause"), PauseChange, body))
 
     def resume(self, *, everything: bool = False, queue: str | None = None, tenant: int | None = None) -> PauseChange:
         """Resume a scope."""
         body = given(all=everything, queue=queue, tenant=tenant)
-        return self._line.ask(posting(path("resume"), PauseChange, body))
+        return self._transport.send(posting(path("resume"), PauseChange, body))
 
 
 class Workers(Resource):
@@ -62,19 +62,19 @@ class Workers(Resource):
 
     def list(self) -> Iterator[Worker]:
         """Return every live worker, for the operator."""
-        return self._line.pages(listing(path("workers"), Worker))
+        return self._transport.pages(listing(path("workers"), Worker))
 
     def runs(self, worker_id: Id) -> HeldRuns:
         """Return the runs that a worker holds. Raises NotFound."""
-        return self._line.ask(getting(path("workers", worker_id, "runs"), HeldRuns))
+        return self._transport.send(getting(path("workers", worker_id, "runs"), HeldRuns))
 
     def drain(self, worker_id: Id) -> Draining:
-        """Ask a worker to claim nothing more; it finishes what it runs, and lives on. Raises NotFound."""
-        return self._line.ask(posting(path("workers", worker_id, "drain"), Draining))
+        """ApiRequest a worker to claim nothing more; it finishes what it runs, and lives on. Raises NotFound."""
+        return self._transport.send(posting(path("workers", worker_id, "drain"), Draining))
 
     def resume(self, worker_id: Id) -> Draining:
         """Let a drained worker claim runs again. Raises NotFound."""
-        return self._line.ask(posting(path("workers", worker_id, "resume"), Draining))
+        return self._transport.send(posting(path("workers", worker_id, "resume"), Draining))
 
 
 class Recovery(Resource):
@@ -82,7 +82,7 @@ class Recovery(Resource):
 
     def get(self) -> RecoveryPlan:
         """Return the missed fires, the decision, and its progress."""
-        return self._line.ask(getting(path("recovery"), RecoveryPlan))
+        return self._transport.send(getting(path("recovery"), RecoveryPlan))
 
     def approve(
         self, *, rules: Sequence[RecoveryRule] = (), rate: float | None = None, dry_run: bool = False
@@ -92,8 +92,8 @@ class Recovery(Resource):
         With `dry_run` the plan is returned as it would be, and nothing is changed.
         """
         body = given(rules=list(rules), rate=rate, dry_run=dry_run or None)
-        return self._line.ask(posting(path("recovery", "approve"), RecoveryPlan, body))
+        return self._transport.send(posting(path("recovery", "approve"), RecoveryPlan, body))
 
     def dismiss(self) -> RecoveryPlan:
         """Dismiss the runs that are not created yet."""
-        return self._line.ask(deleting(path("recovery"), RecoveryPlan))
+        return self._transport.send(deleting(path("recovery"), RecoveryPlan))

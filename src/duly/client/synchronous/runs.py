@@ -41,25 +41,25 @@ class Runs(Resource):
         needed.
         """
         of = None if workflow is None else str(workflow)
-        return self._line.pages(listing(path("runs"), RunSummary, filter=filter, workflow=of, page_size=page_size))
+        return self._transport.pages(listing(path("runs"), RunSummary, filter=filter, workflow=of, page_size=page_size))
 
     def get(self, run_id: Id) -> Run:
         """Read a run, with its attempts. Raises NotFound."""
-        return self._line.ask(getting(path("runs", run_id), Run))
+        return self._transport.send(getting(path("runs", run_id), Run))
 
     def explain(self, run_id: Id) -> Explanation:
         """Explain the state of a run. Raises NotFound."""
-        return self._line.ask(getting(path("runs", run_id, "explain"), Explanation))
+        return self._transport.send(getting(path("runs", run_id, "explain"), Explanation))
 
     def attempts(self, run_id: Id) -> Iterator[Attempt]:
         """Return the attempts of a run, in order. Raises NotFound."""
-        return self._line.pages(listing(path("runs", run_id, "attempts"), Attempt))
+        return self._transport.pages(listing(path("runs", run_id, "attempts"), Attempt))
 
     def logs(self, run_id: Id) -> Iterator[LogLine]:
         """Return the log of a run so far, over all its attempts. Raises NotFound."""
         token = None
         while True:
-            page = self._line.ask(getting(path("runs", run_id, "logs"), LogPage, page_token=token))
+            page = self._transport.send(getting(path("runs", run_id, "logs"), LogPage, page_token=token))
             yield from page.items
             if not page.items:
                 return
@@ -74,7 +74,7 @@ class Runs(Resource):
         `since` is the `place` of the last line that was received before. `on_silence` is called with the reason when
         the server does not answer; the log is requested again nevertheless. Raises NotFound.
         """
-        listening = self._line.listen(path("runs", run_id, "logs"), {}, since, read_log, on_silence)
+        listening = self._transport.listen(path("runs", run_id, "logs"), {}, since, read_log, on_silence)
         with closing(listening) as reported:
             for line in reported:
                 if isinstance(line, LogEnd):
@@ -83,7 +83,7 @@ class Runs(Resource):
 
     def checkpoint(self, run_id: Id) -> SavedCheckpoint:
         """Read the checkpoint of a run. Raises NotFound without one."""
-        return self._line.ask(getting(path("runs", run_id, "checkpoint"), SavedCheckpoint))
+        return self._transport.send(getting(path("runs", run_id, "checkpoint"), SavedCheckpoint))
 
     def cancel(self, run_id: Id, *, children: bool = False) -> RunCancelled:
         """Cancel a run: a waiting one is removed; the worker of an active one is asked to stop it. Raises NotFound.
@@ -91,15 +91,15 @@ class Runs(Resource):
         With `children`, its subtasks are cancelled as well, and theirs; the workers of active ones are asked.
         """
         query = query_of({"children": children or None})
-        return self._line.ask(posting(path("runs", run_id, "cancel"), RunCancelled, query=query))
+        return self._transport.send(posting(path("runs", run_id, "cancel"), RunCancelled, query=query))
 
     def cancel_many(self, **chosen: Unpack[Chosen]) -> ManyDone:
         """Cancel many runs that have not ended; `next_page_token` says where to go on. Raises Invalid."""
-        return self._line.change_many("/v1/runs:cancel", chosen)
+        return self._transport.change_many("/v1/runs:cancel", chosen)
 
     def replay_many(self, *, rate: float | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
         """Replay many dead runs, at once or so many a second. Raises Invalid."""
-        return self._line.change_many("/v1/runs:replay", chosen, rate=rate)
+        return self._transport.change_many("/v1/runs:replay", chosen, rate=rate)
 
     def rerun(
         self,
@@ -113,11 +113,11 @@ class Runs(Resource):
     ) -> Rerun:
         """Create a new run from an ended one, unchanged or with changes. Raises NotFound, Conflict, Invalid."""
         body = given(payload=payload, queue=queue, priority=priority, at=at)
-        return self._line.ask(posting(path("runs", run_id, "rerun"), Rerun, body, key=key))
+        return self._transport.send(posting(path("runs", run_id, "rerun"), Rerun, body, key=key))
 
     def replay(self, run_id: Id) -> RunMoved:
         """Replay a dead run, with a new set of attempts. Raises NotFound, Conflict."""
-        return self._line.ask(posting(path("runs", run_id, "replay"), RunMoved))
+        return self._transport.send(posting(path("runs", run_id, "replay"), RunMoved))
 
 
 class Callbacks(Resource):
@@ -126,21 +126,21 @@ class Callbacks(Resource):
     def settle(self, token: str, result: Any = None) -> CallbackSettled:
         """Report success. Raises NotFound, Conflict."""
         body = given(outcome="succeeded", result=result)
-        return self._line.ask(posting(path("callbacks", token), CallbackSettled, body))
+        return self._transport.send(posting(path("callbacks", token), CallbackSettled, body))
 
     def fail(
         self, token: str, reason: str | None = None, *, retry: bool = True, retry_after: str | float | None = None
     ) -> CallbackSettled:
         """Report failure, and whether and when to retry. Raises NotFound, Conflict."""
         body = given(outcome="failed", reason=reason, retry=retry, retry_after=retry_after)
-        return self._line.ask(posting(path("callbacks", token), CallbackSettled, body))
+        return self._transport.send(posting(path("callbacks", token), CallbackSettled, body))
 
     def progress(self, token: str, done: float, total: float | None = None, note: str | None = None) -> None:
         """Report progress: `done` of `total`, which may be unknown. Raises NotFound, Conflict."""
         body = given(done=done, total=total, note=note)
-        ask = posting(path("callbacks", token, "progress"), CallbackSettled, body)
-        self._line.ask(msgspec.structs.replace(ask, read=nothing))
+        request = posting(path("callbacks", token, "progress"), CallbackSettled, body)
+        self._transport.send(msgspec.structs.replace(request, read=nothing))
 
     def extend(self, token: str, within: str | float) -> CallbackExtended:
         """Extend the deadline, counted from now. Raises NotFound, Conflict."""
-        return self._line.ask(posting(path("callbacks", token, "extend"), CallbackExtended, {"within": within}))
+        return self._transport.send(posting(path("callbacks", token, "extend"), CallbackExtended, {"within": within}))

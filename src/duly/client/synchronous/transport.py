@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from duly.client.address import Address
 from duly.client.failing import no_reply, pause
 from duly.client.many import Chosen, both, changing_many, rest_of
-from duly.client.requests import Ask, NoReply, Page, Reply, after
+from duly.client.requests import ApiRequest, NoReply, Page, Reply, after
 from duly.client.retry import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.client.streaming import SILENCE_SECONDS, Listening, OnSilence, Read
 from duly.clock import Rng, SystemClock
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Line:
+class Transport:
     """Sends requests, and retries where that is safe."""
 
     def __init__(self, address: Address, patience: Patience, transport: httpx2.BaseTransport | None) -> None:
@@ -37,11 +37,11 @@ class Line:
         """Close the connections."""
         self._http.close()
 
-    def ask(self, ask: Ask[T]) -> T:
+    def send(self, request: ApiRequest[T]) -> T:
         """Send one request and return its response. Raises ApiError."""
-        conversation = converse(ask, self.manners)
+        conversation = converse(request, self.manners)
         event: Came = None
-        self.unanswered_write = None if ask.method == "GET" else f"{ask.method} {ask.path}"
+        self.unanswered_write = None if request.method == "GET" else f"{request.method} {request.path}"
         try:
             while True:
                 event = self._take(conversation.send(event))
@@ -52,19 +52,19 @@ class Line:
 
     def change_many(self, where: str, chosen: Chosen, **more: object) -> ManyDone:
         """Send a bulk change, and go on where the server had to stop half way. Raises ApiError."""
-        done = self.ask(changing_many(where, chosen, **more))
+        done = self.send(changing_many(where, chosen, **more))
         while done.is_partial:
-            done = both(done, self.ask(changing_many(where, rest_of(chosen, done), **more)))
+            done = both(done, self.send(changing_many(where, rest_of(chosen, done), **more)))
         return done
 
-    def pages(self, ask: Ask[Page[T]]) -> Iterator[T]:
+    def pages(self, request: ApiRequest[Page[T]]) -> Iterator[T]:
         """Return the items of a list, page after page, each read when it is needed. Raises ApiError."""
         while True:
-            page = self.ask(ask)
+            page = self.send(request)
             yield from page.items
             if not page.next_page_token:
                 return
-            ask = after(ask, page.next_page_token)
+            request = after(request, page.next_page_token)
 
     def listen(
         self, where: str, query: dict[str, str], since: str | None, read: Read[T], on_silence: OnSilence | None = None
@@ -115,8 +115,8 @@ class Line:
 class Resource:
     """A resource of the API."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
 
 def _reply(response: httpx2.Response, body: bytes) -> Reply:

@@ -28,31 +28,33 @@ class Workflows(Resource):
 
         Raises Invalid, whose `errors` list each problem.
         """
-        return self._line.ask(posting(path("workflows"), StartedWorkflow, workflow, key=key))
+        return self._transport.send(posting(path("workflows"), StartedWorkflow, workflow, key=key))
 
     def list(self, filter: str | None = None, *, page_size: int | None = None) -> Iterator[WorkflowSummary]:
         """Return the workflows that match a filter, the newest first; pages are read as they are needed."""
-        return self._line.pages(listing(path("workflows"), WorkflowSummary, filter=filter, page_size=page_size))
+        return self._transport.pages(listing(path("workflows"), WorkflowSummary, filter=filter, page_size=page_size))
 
     def get(self, workflow_id: Id) -> Workflow:
         """Read a workflow, with all its nodes. Raises NotFound."""
-        return self._line.ask(getting(path("workflows", workflow_id), Workflow))
+        return self._transport.send(getting(path("workflows", workflow_id), Workflow))
 
     def node(self, workflow_id: Id, node: str) -> NodeResult:
         """Read a node, with its result. Raises NotFound."""
-        return self._line.ask(getting(path("workflows", workflow_id, "nodes", node), NodeResult))
+        return self._transport.send(getting(path("workflows", workflow_id, "nodes", node), NodeResult))
 
     def cancel(self, workflow_id: Id, *, reason: str | None = None) -> WorkflowStatus:
         """Cancel a workflow: no node starts any more, and active ones are asked to stop. Raises NotFound."""
-        return self._line.ask(posting(path("workflows", workflow_id, "cancel"), WorkflowStatus, given(reason=reason)))
+        return self._transport.send(
+            posting(path("workflows", workflow_id, "cancel"), WorkflowStatus, given(reason=reason))
+        )
 
     def pause(self, workflow_id: Id) -> WorkflowStatus:
         """Pause a workflow: no further node starts; active ones go on. Raises NotFound, Conflict."""
-        return self._line.ask(posting(path("workflows", workflow_id, "pause"), WorkflowStatus))
+        return self._transport.send(posting(path("workflows", workflow_id, "pause"), WorkflowStatus))
 
     def resume(self, workflow_id: Id) -> WorkflowStatus:
         """Resume a workflow. Raises NotFound, Conflict."""
-        return self._line.ask(posting(path("workflows", workflow_id, "resume"), WorkflowStatus))
+        return self._transport.send(posting(path("workflows", workflow_id, "resume"), WorkflowStatus))
 
     def replay(self, workflow_id: Id, node: str, *, dry_run: bool = False, key: str | None = None) -> WorkflowReplayed:
         """Replay a node and its descendants; the others keep their results. Raises NotFound, Conflict.
@@ -61,11 +63,11 @@ class Workflows(Resource):
         """
         where = path("workflows", workflow_id, "replay")
         body = {"node": node, **({"dry_run": True} if dry_run else {})}
-        return self._line.ask(posting(where, WorkflowReplayed, body, key=key))
+        return self._transport.send(posting(where, WorkflowReplayed, body, key=key))
 
     def add_nodes(
         self, workflow_id: Id, node: str, fence: int, nodes: Mapping[str, Any], *, key: str | None = None
     ) -> NodesAdded:
         """Add nodes on behalf of a running one, under the fence of its run. Raises NotFound, Conflict, Invalid."""
         body = {"node": node, "fence": fence, "nodes": nodes}
-        return self._line.ask(posting(path("workflows", workflow_id, "nodes"), NodesAdded, body, key=key))
+        return self._transport.send(posting(path("workflows", workflow_id, "nodes"), NodesAdded, body, key=key))

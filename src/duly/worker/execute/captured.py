@@ -63,15 +63,15 @@ class _Listener:
         while data := os.read(self._pipe, _READ_BYTES):
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                self._tell(line)
+                self._emit(line)
             while len(rest) > LINE_BYTES_MAX:
-                self._tell(rest[:LINE_BYTES_MAX])
+                self._emit(rest[:LINE_BYTES_MAX])
                 rest = rest[LINE_BYTES_MAX:]
         if rest:
-            self._tell(rest)
+            self._emit(rest)
         os.close(self._pipe)
 
-    def _tell(self, line: bytes) -> None:
+    def _emit(self, line: bytes) -> None:
         with self._lock:
             if self._is_open:
                 for start in range(0, max(1, len(line)), LINE_BYTES_MAX):

@@ -75,11 +75,11 @@ class Executor:
         self._loop = loop
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="handler") if threads else None
         self._contexts: dict[tuple[UUID, int], RunContext] = {}
-        self._in_line: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # waiting for a thread
+        self._queued: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # waiting for a thread
         self._for_loop: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # waiting for the loop
         self._tasks: dict[tuple[UUID, int], tuple[asyncio.Task[None], Run]] = {}
         self._ended: list[Ended] = []
-        self._reported = False
+        self._is_reporting = False
         self._interrupted = False
         self.pauses = Pauses()  # set from the engine's thread; read where a handler would be called
 
@@ -109,19 +109,19 @@ class Executor:
         """Queue a run for the next thread. False: none could be started, and none will come later."""
         assert self._pool is not None
         name = (run.run_id, run.fence)
-        self._in_line[name] = (kind, run)
+        self._queued[name] = (kind, run)
         try:
             self._pool.submit(self._in_thread, kind, handler, run, context)
-        except Exception:  # noqa: BLE001 - no memory or no threads left; the pool has it in line all the same
-            if self._in_line.pop(name, None) is not None:
+        except Exception:  # noqa: BLE001 - no memory or no threads left; the pool has queued it all the same
+            if self._queued.pop(name, None) is not None:
                 del self._contexts[name]
                 return False
         return True
 
     @property
-    def in_line(self) -> set[tuple[UUID, int]]:
+    def queued(self) -> set[tuple[UUID, int]]:
         """The runs that wait for the loop or for a thread: their handlers have not been called. From the engine's thread."""
-        return {*self._for_loop.copy(), *self._in_line.copy()}
+        return {*self._for_loop.copy(), *self._queued.copy()}
 
     def take_back(self, names: Iterable[tuple[UUID, int]] | None = None) -> list[Ended]:
         """Take these out of the queue for the loop or a thread, or all that wait for the loop.
@@ -132,7 +132,7 @@ class Executor:
         """
         taken: list[Ended] = []
         for name in list(self._for_loop) if names is None else names:
-            found = self._for_loop.pop(name, None) or (None if names is None else self._in_line.pop(name, None))
+            found = self._for_loop.pop(name, None) or (None if names is None else self._queued.pop(name, None))
             if found is not None:
                 del self._contexts[name]
                 taken.append(Ended(*found, None))
@@ -190,12 +190,12 @@ class Executor:
                     came_to = await attempt_target(handler, context, run)
                     settled = self._settled_or_deferred(run, started_at, came_to, context)
                 ended = Ended(kind, run, settled)
-        except BaseException as error:  # noqa: BLE001 - whatever it was, the run must not stay in our hands
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the run must not stay held
             ended = self._unprepared(kind, run, error, context)
         self._end(ended)
 
     def _in_thread(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
-        if self._in_line.pop((run.run_id, run.fence), None) is None:
+        if self._queued.pop((run.run_id, run.fence), None) is None:
             return  # it was handed back meanwhile; the first to take it out of the queue has it
         try:
             if not self._may_start(run, context, is_inside=True):
@@ -258,12 +258,12 @@ class Executor:
         self._contexts.pop(name, None)
         self._tasks.pop(name, None)
         self._ended.append(ended)
-        if not self._reported:  # the rest of this turn of the loop is gathered before the engine is woken once
-            self._reported = True
-            self._loop.call_soon(self._tell)
+        if not self._is_reporting:  # the rest of this turn of the loop is gathered before the engine is woken once
+            self._is_reporting = True
+            self._loop.call_soon(self._report)
 
-    def _tell(self) -> None:
-        self._reported = False
+    def _report(self) -> None:
+        self._is_reporting = False
         ended, self._ended = self._ended, []
         self._on_ended(ended)
 

@@ -15,7 +15,7 @@ from duly.domain.runs.outcome import Cancelled, Failed, Lost, Outcome, TimedOut
 from duly.domain.runs.run import Run
 from duly.worker.execute.attempt import INTERRUPTED
 from duly.worker.execute.child import READY, Done, Said, Task
-from duly.worker.execute.children import Child, Children, Unloadable
+from duly.worker.execute.child_processes import Child, ChildProcesses, Unloadable
 
 STOP_GRACE_SECONDS = 5.0
 _TRIES_MAX = 5
@@ -26,7 +26,7 @@ class NoChild(Exception):
     """No child process could be started: nothing was started, and the run is not to blame."""
 
 
-class WorkflowTask:
+class PoolAttempt:
     """One attempt on its way through the process pool."""
 
     def __init__(self, task: Task, on_said: OnSaid) -> None:
@@ -41,8 +41,8 @@ class ProcessPool:
     """The attempts in child processes."""
 
     def __init__(self, app_path: str) -> None:
-        self._children = Children(app_path)
-        self._tasks: dict[tuple[UUID, int], WorkflowTask] = {}
+        self._children = ChildProcesses(app_path)
+        self._attempts: dict[tuple[UUID, int], PoolAttempt] = {}
 
     async def run(
         self,
@@ -57,24 +57,24 @@ class ProcessPool:
 
         None: when a child was there, it might not start any more. Raises NoChild.
         """
-        task = self._tasks[run.run_id, run.fence] = WorkflowTask(Task(run, saved, timeout, started_at), on_said)
+        attempt = self._attempts[run.run_id, run.fence] = PoolAttempt(Task(run, saved, timeout, started_at), on_said)
         try:
             for _ in range(_TRIES_MAX):
                 child = await self._take()
-                if task.stopped_by is not None:
+                if attempt.stopped_by is not None:
                     self._children.offer(child)
-                    return task.stopped_by, False
+                    return attempt.stopped_by, False
                 if not may_start():
                     self._children.offer(child)
                     return None
-                ended = await self._serve(task, child)
+                ended = await self._serve(attempt, child)
                 if ended is not None:
                     return ended
             return Failed(f"{_TRIES_MAX} child processes, one after another, died before they took it over"), False
         except Unloadable as error:
-            return task.stopped_by or error.failed, False
+            return attempt.stopped_by or error.failed, False
         finally:
-            del self._tasks[run.run_id, run.fence]
+            del self._attempts[run.run_id, run.fence]
 
     async def _take(self) -> Child:
         try:
@@ -84,43 +84,43 @@ class ProcessPool:
         except Exception as error:
             raise NoChild(f"none could be started: {error!r}") from error
 
-    async def _serve(self, task: WorkflowTask, child: Child) -> tuple[Outcome, bool] | None:
+    async def _serve(self, attempt: PoolAttempt, child: Child) -> tuple[Outcome, bool] | None:
         """Let a child run one attempt. None: it had died while idle, so nothing was started."""
-        task.child = child
-        timeout = task.task.timeout
+        attempt.child = child
+        timeout = attempt.task.timeout
         scope = asyncio.timeout(timeout)
         try:
-            child.writer.write(msgspec.json.encode(task.task) + b"\n")
+            child.writer.write(msgspec.json.encode(attempt.task) + b"\n")
             async with scope:
-                done = await self._listen(task, child)
+                done = await self._listen(attempt, child)
         except BaseException as error:
             child.close()
             if isinstance(error, TimeoutError) and scope.expired():
                 assert timeout is not None
                 return TimedOut(timeout), True
             raise
-        return await self._verdict(task, child, done)
+        return await self._verdict(attempt, child, done)
 
-    async def _verdict(self, task: WorkflowTask, child: Child, done: Done | None) -> tuple[Outcome, bool] | None:
-        if done is not None and task.stopped_by is None:
+    async def _verdict(self, attempt: PoolAttempt, child: Child, done: Done | None) -> tuple[Outcome, bool] | None:
+        if done is not None and attempt.stopped_by is None:
             self._children.offer(child)
         else:
             child.close()
         if done is None:
             await child.process.wait()
-            return (task.stopped_by or Lost(named=True), True) if task.taken_over or task.stopped_by else None
-        if task.stopped_by is not None and isinstance(done.outcome, Cancelled):
-            return task.stopped_by, done.left_behind
+            return (attempt.stopped_by or Lost(named=True), True) if attempt.taken_over or attempt.stopped_by else None
+        if attempt.stopped_by is not None and isinstance(done.outcome, Cancelled):
+            return attempt.stopped_by, done.left_behind
         return done.outcome, done.left_behind
 
-    async def _listen(self, task: WorkflowTask, child: Child) -> Done | None:
+    async def _listen(self, attempt: PoolAttempt, child: Child) -> Done | None:
         """Read the child's messages, to the end. None: it died."""
         with contextlib.suppress(ConnectionError):  # it died before it had read everything
             while line := await child.reader.readline():
                 if line == READY:
-                    task.taken_over = True
+                    attempt.taken_over = True
                 elif line.startswith(b'{"what"'):
-                    answer = task.on_said(task.task.run, msgspec.json.decode(line, type=Said))
+                    answer = attempt.on_said(attempt.task.run, msgspec.json.decode(line, type=Said))
                     if answer is not None:
                         child.writer.write(b"true\n" if await answer else b"false\n")
                 else:
@@ -137,21 +137,21 @@ class ProcessPool:
 
     def _stop(self, run: Run, outcome: Outcome) -> None:
         """Ask a child to stop; kill it after its grace period."""
-        task = self._tasks.get((run.run_id, run.fence))
-        if task is None:
+        attempt = self._attempts.get((run.run_id, run.fence))
+        if attempt is None:
             return
-        task.stopped_by = task.stopped_by or outcome
-        if task.child is not None:
-            task.child.kill(signal.SIGTERM)
-            asyncio.get_running_loop().call_later(STOP_GRACE_SECONDS, self._kill_if_busy, run, task)
+        attempt.stopped_by = attempt.stopped_by or outcome
+        if attempt.child is not None:
+            attempt.child.kill(signal.SIGTERM)
+            asyncio.get_running_loop().call_later(STOP_GRACE_SECONDS, self._kill_if_busy, run, attempt)
 
-    def _kill_if_busy(self, run: Run, task: WorkflowTask) -> None:
-        if self._tasks.get((run.run_id, run.fence)) is task and task.child is not None:
-            task.child.kill()
+    def _kill_if_busy(self, run: Run, attempt: PoolAttempt) -> None:
+        if self._attempts.get((run.run_id, run.fence)) is attempt and attempt.child is not None:
+            attempt.child.kill()
 
     def close(self) -> None:
         """End every child."""
         self._children.close()
-        for task in self._tasks.values():
-            if task.child is not None:
-                task.child.close()
+        for attempt in self._attempts.values():
+            if attempt.child is not None:
+                attempt.child.close()

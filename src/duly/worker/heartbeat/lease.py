@@ -32,7 +32,7 @@ class WorkerLease:
         clock: Clock,
         rng: Rng,
         log: Log,
-        on_gone: Callable[[], None],
+        on_lost: Callable[[], None],
         on_returned: Callable[[Set[tuple[UUID, int]]], None],
     ) -> None:
         self.marks = Marks()
@@ -47,7 +47,7 @@ class WorkerLease:
         }
         self._clock = clock
         self._log = log
-        self._on_gone = on_gone
+        self._on_lost = on_lost
         # called when the heartbeat handed back all but these runs while we were stalled
         self._on_returned = on_returned
         self._process: Process | None = None
@@ -97,7 +97,7 @@ class WorkerLease:
         """Restart the heartbeat process should it die: every lease depends on it."""
         turning = asyncio.create_task(self._keep_turning(), name="turning")
         try:
-            await self._start_again_and_again()
+            await self._restart_for_ever()
         finally:
             turning.cancel()
 
@@ -107,7 +107,7 @@ class WorkerLease:
             self.marks.turn(self._clock.monotonic())
             await self._clock.sleep(TURN_SECONDS)
 
-    async def _start_again_and_again(self) -> None:
+    async def _restart_for_ever(self) -> None:
         while not self._closing:
             try:
                 if await self._heartbeat():
@@ -150,9 +150,9 @@ class WorkerLease:
             case {"kept": list(kept)}:
                 self.stalls += 1
                 self._on_returned({(UUID(run_id), fence) for run_id, fence in kept})
-            case {"gone": True}:
+            case {"lost": True}:
                 self.safe_until = float("-inf")
-                self._on_gone()
+                self._on_lost()
                 return True
             case {"error": error}:
                 self._log.warning("heartbeat_failed", error=error)

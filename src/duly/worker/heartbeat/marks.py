@@ -50,7 +50,7 @@ class Marks:
         """Open the memory that another process shares under a file descriptor, or create it."""
         self._file = _SharedFile(_HEADER_BYTES + CAPACITY * _ENTRY.size, shared)
         self._memory = mmap(self._file.descriptor, _HEADER_BYTES + CAPACITY * _ENTRY.size)
-        self._free = [_offset(place) for place in range(CAPACITY)] if shared is None else []
+        self._free = [_offset(slot) for slot in range(CAPACITY)] if shared is None else []
         self._offsets: dict[tuple[UUID, int], int] = {}
         self._own = _Own()
 
@@ -73,7 +73,7 @@ class Marks:
         try:
             at = self._free.pop()
         except IndexError:
-            self._write(_OVERFLOWED, 1.0)  # from here on nobody knows what has not started
+            self._write(_OVERFLOWED, 1.0)  # from here on, which runs have not started is unknown
             return
         self._offsets[name] = at
         self._memory[at : at + _ENTRY.size] = run_id.bytes + _AFTER_RUN.pack(fence, self._own.thread, is_inside)
@@ -128,13 +128,13 @@ class Marks:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether every started run is marked; otherwise nobody knows what has not started."""
+        """Return whether every started run is marked; otherwise, which runs have not started is unknown."""
         return not self._read(_OVERFLOWED)
 
     @property
     def started(self) -> list[Started]:
         """The runs that have started."""
-        return [entry for place in range(CAPACITY) if (entry := self._entry(_offset(place))) is not None]
+        return [entry for slot in range(CAPACITY) if (entry := self._entry(_offset(slot))) is not None]
 
     def renew(self, until: float) -> None:
         """Record until when the lease certainly stands."""
@@ -156,8 +156,8 @@ class Marks:
         _NUMBER.pack_into(self._memory, at, number)
 
 
-def _offset(place: int) -> int:
-    return _HEADER_BYTES + place * _ENTRY.size
+def _offset(slot: int) -> int:
+    return _HEADER_BYTES + slot * _ENTRY.size
 
 
 class _SharedFile:

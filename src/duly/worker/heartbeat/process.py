@@ -24,7 +24,7 @@ from typing import Any
 from duly.clock import Rng
 from duly.worker.heartbeat.marks import Marks
 from duly.worker.heartbeat.stall import LOOK_SECONDS, LOOK_TURNING_SECONDS, Stall
-from duly.worker.pacing import again
+from duly.worker.pacing import retry_delay
 
 SAFE_SHARE = 2 / 3
 HEARTBEATS_PER_LEASE = 5
@@ -69,10 +69,10 @@ async def renew_for_ever(config: dict[str, Any], parent: int) -> None:
             if connection is not None:
                 connection.terminate()
             connection = None
-            await asyncio.sleep(again(rng))
+            await asyncio.sleep(retry_delay(rng))
             continue
         if row is None:
-            say({"gone": True})
+            say({"lost": True})
             return
         safe_until = sent + config["lease"] * SAFE_SHARE
         marks.renew(safe_until)

@@ -26,7 +26,7 @@ _PROCESSES_OF_OURS = 2  # of a sandbox: the one outside, and the first inside
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """The place where groups can be made, if any; the controllers; and what is missing, in words."""
+    """The folder in which groups can be created, if any; the controllers; and what is missing, in words."""
 
     folder: Path | None = None
     controllers: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class Groups:
         pid = os.getpid()
         self._name = f"{_PREFIX}.{_namespace()}.{pid}.{started_of(pid) or 0}"
 
-    def make(self, number: int, limits: Limits) -> Group:
+    def create(self, number: int, limits: Limits) -> Group:
         """Create a group with limits, as far as there are controllers; the number is that of a fence. Raises OSError."""
         group = Group(self._folder / f"{self._name}.{number}")
         group.folder.mkdir()
@@ -99,8 +99,8 @@ def look() -> Ground:
         return Ground(missing="control groups of version 2 are not mounted; mount cgroup2 at /sys/fs/cgroup")
     if not _is_delegated(folder):
         return Ground(missing=f"the control group {folder} is not ours to divide; with systemd, set Delegate=yes")
-    if not _can_make(folder):
-        return Ground(missing=f"no control group can be made in {folder}; let this user write there")
+    if not _can_create(folder):
+        return Ground(missing=f"no control group can be created in {folder}; let this user write there")
     there = frozenset(_words(folder / "cgroup.controllers")) & frozenset(CONTROLLERS)
     lacking = [name for name in CONTROLLERS if name not in there]
     if lacking:
@@ -134,12 +134,12 @@ def _hand_down(folder: Path, controllers: frozenset[str]) -> None:
     try:
         (folder / "cgroup.subtree_control").write_text(order)
     except OSError as error:
-        if error.errno != errno.EBUSY or not _mark_unroutable_runs(folder):
+        if error.errno != errno.EBUSY or not _move_into_own(folder):
             raise
         (folder / "cgroup.subtree_control").write_text(order)
 
 
-def _mark_unroutable_runs(folder: Path) -> bool:
+def _move_into_own(folder: Path) -> bool:
     """Move into a group of our own, with all our processes. False: there are others, which we must not move."""
     ours = {os.getpid(), *below(os.getpid())}
     found = set(map(int, _words(folder / "cgroup.procs")))
@@ -180,13 +180,13 @@ def _is_delegated(folder: Path) -> bool:
     return False
 
 
-def _can_make(folder: Path) -> bool:
+def _can_create(folder: Path) -> bool:
     """Try to create a group, and to kill it as a whole."""
-    tried = folder / f"{_PREFIX}.try.{_namespace()}.{os.getpid()}"
+    probe = folder / f"{_PREFIX}.try.{_namespace()}.{os.getpid()}"
     try:
-        tried.mkdir(exist_ok=True)
-        can_kill = (tried / "cgroup.kill").exists()
-        tried.rmdir()
+        probe.mkdir(exist_ok=True)
+        can_kill = (probe / "cgroup.kill").exists()
+        probe.rmdir()
     except OSError:
         return False
     return can_kill

@@ -68,7 +68,7 @@ class Commands:
         try:
             group = self._group_of(run, target)
         except OSError as error:
-            return Failed(f"the control group of {target.argv[0]} could not be made: {error}")
+            return Failed(f"the control group of {target.argv[0]} could not be created: {error}")
         try:
             ended = await process.run(_grouped(launch, group, target), stdin_of(run), output.hear, grace)
         finally:
@@ -85,7 +85,7 @@ class Commands:
             return None
         ceiling = self._ceiling
         limits = Limits(target.memory_bytes or ceiling.memory_bytes, target.processes or ceiling.processes)
-        return self._groups.make(run.fence, limits)
+        return self._groups.create(run.fence, limits)
 
     def _launch_of(self, context: RunContext, target: Command) -> Launch:
         program, ceiling = target.argv[0], self._ceiling

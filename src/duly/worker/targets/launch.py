@@ -78,7 +78,7 @@ class Launcher:
         self._woken = -1
         self._child = 0
         self._session = 0
-        self._requested = False
+        self._stop_requested = False
 
     def start(self, program: list[str], start: Start) -> None:
         """Start the program."""
@@ -99,7 +99,7 @@ class Launcher:
             end_all(self._group)
         elif ended is None:
             self._end_elsewhere()
-        elif self._requested or not os.WIFEXITED(ended) or os.WEXITSTATUS(ended) == _ENGINE_FAILED:
+        elif self._stop_requested or not os.WIFEXITED(ended) or os.WEXITSTATUS(ended) == _ENGINE_FAILED:
             run(self._last, self._environment)
         return signal.SIGKILL if ended is None else ended
 
@@ -133,13 +133,13 @@ class Launcher:
             remove(self._group)
 
     def _pass_on(self, heard: bytes) -> None:
-        if reported := _SESSION.search(heard):
-            self._session = int(reported[1])
+        if match := _SESSION.search(heard):
+            self._session = int(match[1])
         say(self._control, heard)
 
     def _ask_to_end(self) -> None:
         """Ask the program to end: inside a sandbox its session, else the sandbox would end and leave it no time."""
-        self._requested = True
+        self._stop_requested = True
         if not self._tree:
             os.kill(self._child, signal.SIGTERM)  # it ends what it has started elsewhere by itself
             return
@@ -303,11 +303,11 @@ def below(root: int) -> set[int]:
     for pid, parent in living():
         children.setdefault(parent, []).append(pid)
     found: set[int] = set()
-    line = [root]
-    while line:
-        for pid in children.get(line.pop(), ()):
+    pending = [root]
+    while pending:
+        for pid in children.get(pending.pop(), ()):
             found.add(pid)
-            line.append(pid)
+            pending.append(pid)
     return found
 
 
@@ -349,8 +349,8 @@ def used(group: str) -> bytes:
     """Report the usage of all processes of a group."""
     peak = numbers_in(f"{group}/memory.peak").get(b"")
     ooms = numbers_in(f"{group}/memory.events").get(b"oom_kill", 0)
-    reported = b'{"used": {"cpu_seconds": %.3f, "memory_peak_bytes": %s, "out_of_memory": %s}}\n'
-    return reported % (
+    usage = b'{"used": {"cpu_seconds": %.3f, "memory_peak_bytes": %s, "out_of_memory": %s}}\n'
+    return usage % (
         cpu_milliseconds(group) / 1_000,
         b"null" if peak is None else b"%d" % peak,
         b"true" if ooms else b"false",

@@ -19,7 +19,7 @@ import msgspec
 
 from duly.log import Log
 from duly.store.connection.database import Database
-from duly.worker.targets.process import ask
+from duly.worker.targets.process import output_of
 
 OWNER_LABEL = "duly.owner"
 LOOK_SECONDS = 30.0
@@ -62,7 +62,7 @@ class Owner(msgspec.Struct, frozen=True):
         pid = os.getpid()
         return cls(_machine(), _line("/proc/sys/kernel/random/boot_id"), namespace, pid, started_of(pid) or 0)
 
-    def is_gone(self, seen_from: Owner, started: Callable[[int], int | None]) -> bool:
+    def has_ended(self, seen_from: Owner, started: Callable[[int], int | None]) -> bool:
         """Return whether this process has certainly ended, as seen by another."""
         if self.machine != seen_from.machine:
             return False
@@ -112,7 +112,7 @@ class Orphans:
         watched = set(self._under_way())
         orphans = [name for name, owner in await self._labelled() if self._is_orphan(name, owner, watched)]
         for name in orphans:
-            status, said = await self._ask("rm", "--force", name)
+            status, said = await self._call_engine("rm", "--force", name)
             self._log.warning("container_removed", container=name, status=status, said=said)
         return orphans
 
@@ -127,23 +127,23 @@ class Orphans:
     def _is_orphan(self, name: str, owner: Owner, watched: Collection[str]) -> bool:
         if owner == self._owner:
             return name not in watched and name not in self._under_way()
-        return owner.is_gone(self._owner, started_of)
+        return owner.has_ended(self._owner, started_of)
 
     async def _labelled(self) -> list[tuple[str, Owner]]:
-        status, said = await self._ask("ps", "--all", "--quiet", "--filter", f"label={OWNER_LABEL}")
+        status, said = await self._call_engine("ps", "--all", "--quiet", "--filter", f"label={OWNER_LABEL}")
         if status != 0:
             raise OSError(said)
         found = [await self._described(container) for container in said.split()[:_ORPHANS_MAX]]
         return [pair for pair in found if pair is not None]
 
     async def _described(self, container: str) -> tuple[str, Owner] | None:
-        status, said = await self._ask("inspect", "--format", _FORMAT, container)
+        status, said = await self._call_engine("inspect", "--format", _FORMAT, container)
         name, _, label = said.partition(" ")
         owner = Owner.read(label) if status == 0 else None
         return None if owner is None else (name.removeprefix("/"), owner)
 
-    async def _ask(self, *words: str) -> tuple[int, str]:
-        return await ask((*self._engine.command, *words), self._engine.environment, _ANSWER_SECONDS)
+    async def _call_engine(self, *words: str) -> tuple[int, str]:
+        return await output_of((*self._engine.command, *words), self._engine.environment, _ANSWER_SECONDS)
 
 
 _FORMAT = '{{.Name}} {{index .Config.Labels "' + OWNER_LABEL + '"}}'

@@ -23,12 +23,12 @@ from duly.store.connection.database import Database
 from duly.store.tables.destinations import Allowed, Told
 from duly.worker.targets.share import Share
 
-# Three reports: time for others to give up a slot. A run that is not sent by then is parked: it holds a worker's slot.
+# Three reports: time for others to give up a slot. A run not sent by then waits for its destination: it holds a worker's slot.
 PATIENCE_SECONDS = 0.8
 GATHER_SECONDS = 0.005
-TURN_SECONDS_LEAST = 0.001  # between two looks for a reservation that is due
+RESERVATION_SECONDS_LEAST = 0.001  # between two looks for a reservation that is due
 IDLE_SECONDS = 1.0
-ASKED_SECONDS_MAX = 86_400.0  # a longer Retry-After is cut to a day
+RETRY_AFTER_SECONDS_MAX = 86_400.0  # a longer Retry-After is cut to a day
 _Answer = TypeVar("_Answer")
 
 
@@ -40,7 +40,7 @@ class Permits:
         self._log = log
         self._clock = clock or SystemClock()
         self._shares: dict[tuple[int, str], Share] = {}
-        self._reservations: dict[Share, asyncio.TimerHandle] = {}
+        self._timers: dict[Share, asyncio.TimerHandle] = {}
         self._handlers_loop: asyncio.AbstractEventLoop | None = None
         self._engine_loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
@@ -50,17 +50,17 @@ class Permits:
     # ------------------------------------------------------------------------------------------- on the handlers' loop
 
     async def enter(self, tenant: int, origin: str, *, is_retry: bool = False) -> bool:
-        """Wait a little for a slot. False: not now; the run is to be parked. After True, call `leave`."""
+        """Wait a little for a slot. False: not now; the run is to wait for its destination. After True, call `leave`."""
         self._handlers_loop = asyncio.get_running_loop()
         share, now = self._share(tenant, origin), self._clock.monotonic()
-        if share.is_shut(now):
+        if share.is_blocked(now):
             return False
-        is_charged = is_retry and not share.is_tried  # a probe has to be sent, whoever sends it
+        is_charged = is_retry and not share.is_half_open  # a probe has to be sent, whoever sends it
         if is_charged and not share.spend_retry(now):
             return False
         has_entered = False
         try:
-            has_entered = await self._find_place(share, now)
+            has_entered = await self._find_slot(share, now)
         finally:
             if is_charged and not has_entered:
                 share.refund_retry()
@@ -68,11 +68,11 @@ class Permits:
             share.earn_retries(now)
         return has_entered
 
-    def is_trying(self, tenant: int, origin: str) -> bool:
+    def is_probing(self, tenant: int, origin: str) -> bool:
         """Return whether a request to a destination is a probe now."""
-        return self._share(tenant, origin).is_tried
+        return self._share(tenant, origin).is_half_open
 
-    async def _find_place(self, share: Share, now: float) -> bool:
+    async def _find_slot(self, share: Share, now: float) -> bool:
         if not share.waiters and share.take(now):
             return True
         return False if share.is_full() else await self._wait(share)
@@ -80,8 +80,8 @@ class Permits:
     def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
         """Return the slot, and report the health of the destination; `retry_after` is in seconds, if it asked for it."""
         share, now = self._share(tenant, origin), self._clock.monotonic()
-        requested = 0.0 if retry_after is None else min(max(0.0, retry_after), ASKED_SECONDS_MAX)
-        is_urgent = share.give_back(verdict, requested, now)
+        wait = 0.0 if retry_after is None else min(max(0.0, retry_after), RETRY_AFTER_SECONDS_MAX)
+        is_urgent = share.give_back(verdict, wait, now)
         self._serve(share)
         if is_urgent:
             self._hurry()
@@ -102,18 +102,18 @@ class Permits:
                 self.leave(share.tenant, share.origin, Verdict.IGNORED)
             raise
         finally:
-            with contextlib.suppress(ValueError):  # an answered waiter has left the line already
+            with contextlib.suppress(ValueError):  # an answered waiter was removed already
                 share.waiters.remove(waiter)
 
     def _serve(self, share: Share) -> None:
-        """Admit whoever can be, and look again when the next reservation is due."""
+        """Admit waiters that can be, and look again when the next reservation is due."""
         now = self._clock.monotonic()
         share.serve(now)
-        if (timer := self._reservations.pop(share, None)) is not None:
+        if (timer := self._timers.pop(share, None)) is not None:
             timer.cancel()
         if (seconds := share.seconds_to_reservation(now)) is not None:
             loop = asyncio.get_running_loop()
-            self._reservations[share] = loop.call_later(max(seconds, TURN_SECONDS_LEAST), self._serve, share)
+            self._timers[share] = loop.call_later(max(seconds, RESERVATION_SECONDS_LEAST), self._serve, share)
 
     @staticmethod
     def _was_let_in(waiter: asyncio.Future[bool]) -> bool:
@@ -138,7 +138,7 @@ class Permits:
         now = self._clock.monotonic()
         for key in [key for key, share in self._shares.items() if share.is_idle(now)]:
             del self._shares[key]
-        return [share.tell(now) for share in self._shares.values() if share.has_news]
+        return [share.report(now) for share in self._shares.values() if share.has_news]
 
     async def _hear(self, answers: Sequence[tuple[Allowed, float]]) -> bool:
         """Take the answer to reports sent at these moments.
@@ -189,14 +189,14 @@ class Permits:
 
     async def step(self, database: Database, worker_id: UUID) -> float:
         """Report once. Returns in how many seconds to report again, if nothing is urgent before."""
-        reported = await self._on_handlers_loop(self._gather)
-        if not reported:
+        reports = await self._on_handlers_loop(self._gather)
+        if not reports:
             return IDLE_SECONDS
         self._number += 1
-        asked_at = self._clock.monotonic()
-        answers = await report(database, worker_id, self._number, reported, self._rng)
+        sent_at = self._clock.monotonic()
+        answers = await report(database, worker_id, self._number, reports, self._rng)
         heard_at, database_now = self._clock.monotonic(), database.clock.now()
-        said = [(one, heard_at - min(max(0.0, _age(one, database_now)), heard_at - asked_at)) for one in answers]
+        said = [(one, heard_at - min(max(0.0, _age(one, database_now)), heard_at - sent_at)) for one in answers]
         is_urgent = await self._on_handlers_loop(lambda: self._hear(said))
         return 0.0 if is_urgent else TICK_SECONDS
 

@@ -97,8 +97,8 @@ class Process:
     def __init__(self, launch: Launch, launcher: asyncio.subprocess.Process, wires: Wires, heard: Heard) -> None:
         self._launch = launch
         self._launcher = launcher
-        self._line = wires.line
-        self._line.setblocking(False)
+        self._socket = wires.socket
+        self._socket.setblocking(False)
         self._ended = asyncio.create_task(self._until_ended())
         self._listening = [
             asyncio.create_task(listen(wires.stdout, "stdout", heard)),
@@ -139,7 +139,7 @@ class Process:
         """Ask the program to end, and kill it with everything it started after the grace period."""
         try:
             with contextlib.suppress(OSError):
-                self._line.send(b"end\n")
+                self._socket.send(b"end\n")
             await asyncio.wait({self._ended}, timeout=grace_seconds)
         finally:  # cancelled once more: there is no time left
             self.kill()
@@ -148,7 +148,7 @@ class Process:
     def kill(self) -> None:
         """Close the connection: the program and everything it started are killed. Does not wait for it."""
         with contextlib.suppress(OSError):
-            self._line.shutdown(socket.SHUT_WR)
+            self._socket.shutdown(socket.SHUT_WR)
 
     def abandon(self) -> None:
         """Kill it, and read to its end and no longer. Does not wait for it."""
@@ -162,7 +162,7 @@ class Process:
 
     async def _until_ended(self) -> Exit:
         """Read the launcher's lines, to the end."""
-        reader, writer = await asyncio.open_connection(sock=self._line)
+        reader, writer = await asyncio.open_connection(sock=self._socket)
         status, exit_code, used = None, None, None
         while line := await reader.readline():
             said = msgspec.json.decode(line, type=Said)
@@ -208,7 +208,7 @@ def _has_started(starting: asyncio.Future[Process]) -> bool:
     return not starting.cancelled() and starting.exception() is None
 
 
-async def ask(argv: tuple[str, ...], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
+async def output_of(argv: tuple[str, ...], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
     """Run a program of ours to its end, and return its status and its output; -1 when it took too long."""
     process = await asyncio.create_subprocess_exec(
         *argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environment, cwd="/"

@@ -48,8 +48,8 @@ def patience(context: RunContext, timeout: float | None, grace_seconds: float) -
     deadline = loop.time() + timeout if timeout is not None else float("inf")
 
     def seconds() -> float:
-        requested = context.cancelled or loop.time() >= deadline - 0.05
-        return grace_seconds if requested else min(HURRIED_SECONDS, grace_seconds)
+        is_stopped = context.cancelled or loop.time() >= deadline - 0.05
+        return grace_seconds if is_stopped else min(HURRIED_SECONDS, grace_seconds)
 
     return seconds
 
@@ -83,7 +83,7 @@ def _reason(ended: Exit, output: Output) -> str:
 
 
 def _detail(ended: Exit, output: Output) -> str:
-    reported: dict[str, object] = {"exit_status": ended.status, "signal": ended.signal, "stderr": output.complaint}
+    detail: dict[str, object] = {"exit_status": ended.status, "signal": ended.signal, "stderr": output.complaint}
     if ended.used is not None:
-        reported["used"] = ended.used
-    return msgspec.json.encode(reported).decode()
+        detail["used"] = ended.used
+    return msgspec.json.encode(detail).decode()

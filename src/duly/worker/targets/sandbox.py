@@ -55,8 +55,8 @@ class Sandbox(msgspec.Struct, frozen=True):
         view = view_of(Path(target.argv[0]), self.paths, self.hidden, SCRATCH_FOLDERS, network=network)
         words = (*_NAMESPACES, *(("--share-net",) if network else ()), *view, "--clearenv", *_variables(environment))
         # The arguments go through a file, because everyone on the machine may read a command line.
-        reported = ("--args", str(FILE_FD), "--json-status-fd", str(STATUS_FD), "--seccomp", str(FILTER_FD))
-        wrapped = (self.bubblewrap, *reported, "--", self.prlimit)
+        descriptors = ("--args", str(FILE_FD), "--json-status-fd", str(STATUS_FD), "--seccomp", str(FILTER_FD))
+        wrapped = (self.bubblewrap, *descriptors, "--", self.prlimit)
         return Launch(
             (*wrapped, *limits, "--", *target.argv),
             account=self.account,

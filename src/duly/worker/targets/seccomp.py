@@ -140,7 +140,7 @@ def _assembled(lines: list[str | tuple[object, ...]]) -> bytes:
         else:
             instructions.append(line)
     packed = b""
-    for place, (code, operand, *targets) in enumerate(instructions):
-        skips = [0 if target is None else labels[str(target)] - place - 1 for target in targets or (None, None)]
+    for index, (code, operand, *targets) in enumerate(instructions):
+        skips = [0 if target is None else labels[str(target)] - index - 1 for target in targets or (None, None)]
         packed += struct.pack("=HBBI", code, *skips, operand)
     return packed

@@ -24,7 +24,7 @@ from duly.worker.targets.webhook import CannotSign
 KEPT_SECONDS = 5.0
 KEPT_MAX = 10_000
 PATIENCE_SECONDS = 0.5  # a request has its own deadline, which waiting for us must not use up
-AGAIN_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 STALE_SECONDS = SECRET_KEPT.total_seconds() / 2
 _NEVER = float("-inf")
 
@@ -46,7 +46,7 @@ class Secrets:
         self._log = Log("destinations")
         self._clock = clock or SystemClock()
         self._known: dict[tuple[int, str], _Known] = {}
-        self._asking: dict[tuple[int, str], asyncio.Task[list[bytes]]] = {}
+        self._reading: dict[tuple[int, str], asyncio.Task[list[bytes]]] = {}
         self._database: Database | None = None
         self._engine_loop: asyncio.AbstractEventLoop | None = None
 
@@ -62,16 +62,16 @@ class Secrets:
         known, now = self._known_of(tenant, origin), self._clock.monotonic()
         if now - known.read_at < KEPT_SECONDS:
             return known.keys
-        if now - known.failed_at >= AGAIN_SECONDS:
+        if now - known.failed_at >= RETRY_SECONDS:
             try:
-                return await self._requested(tenant, origin)
+                return await self._read_shared(tenant, origin)
             except (TimeoutError, Unavailable, CannotOpen) as error:
-                self._note_failure(known, tenant, origin, error)
+                self._log_failure(known, tenant, origin, error)
         if self._clock.monotonic() - known.read_at < STALE_SECONDS:
             return known.keys
         raise CannotSign(f"the signing secret of {origin} cannot be read now")
 
-    def are_at_hand(self, tenant: int, origin: str) -> bool:
+    def are_known(self, tenant: int, origin: str) -> bool:
         """Return whether a destination's keys have been read, so that it exists."""
         known = self._known.get((tenant, origin))
         return known is not None and known.read_at > _NEVER
@@ -80,10 +80,10 @@ class Secrets:
         """Return whether a destination exists; True if that cannot be known."""
         if self._database is None or self._engine_loop is None:
             return True
-        asking = find_by_origin(self._database, tenant, origin)
+        reading = find_by_origin(self._database, tenant, origin)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                found = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._engine_loop))
+                found = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(reading, self._engine_loop))
         except (TimeoutError, Unavailable):
             return True
         return found is not None
@@ -96,32 +96,32 @@ class Secrets:
             known = self._known[tenant, origin] = _Known()
         return known
 
-    async def _requested(self, tenant: int, origin: str) -> list[bytes]:
-        asking = self._asking.get((tenant, origin))
-        if asking is None:  # however many want it, it is read once
-            asking = self._asking[tenant, origin] = asyncio.create_task(self._ask(tenant, origin))
-            asking.add_done_callback(lambda task: self._answered(tenant, origin, task))
+    async def _read_shared(self, tenant: int, origin: str) -> list[bytes]:
+        reading = self._reading.get((tenant, origin))
+        if reading is None:  # however many want it, it is read once
+            reading = self._reading[tenant, origin] = asyncio.create_task(self._read(tenant, origin))
+            reading.add_done_callback(lambda task: self._answered(tenant, origin, task))
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await asyncio.shield(asking)  # a cancelled caller does not cancel it for others
+            return await asyncio.shield(reading)  # a cancelled caller does not cancel it for others
 
     def _answered(self, tenant: int, origin: str, task: asyncio.Task[list[bytes]]) -> None:
-        self._asking.pop((tenant, origin), None)
+        self._reading.pop((tenant, origin), None)
         if not task.cancelled():
             task.exception()  # nobody else may look at it
 
-    async def _ask(self, tenant: int, origin: str) -> list[bytes]:
+    async def _read(self, tenant: int, origin: str) -> list[bytes]:
         if self._database is None or self._engine_loop is None:
             raise Unavailable("the worker is not connected yet")
-        asking = secrets_for(self._database, self._keyring, tenant, origin, self._rng)
-        found = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._engine_loop))
+        reading = secrets_for(self._database, self._keyring, tenant, origin, self._rng)
+        found = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(reading, self._engine_loop))
         known = self._known_of(tenant, origin)
         known.keys, known.read_at = [signing_key(one.text) for one in found], self._clock.monotonic()
         return known.keys
 
-    def _note_failure(self, known: _Known, tenant: int, origin: str, error: Exception) -> None:
+    def _log_failure(self, known: _Known, tenant: int, origin: str, error: Exception) -> None:
         """Log the failure, once for all that have waited; the tenant can do nothing about it."""
         now = self._clock.monotonic()
-        if now - known.failed_at >= AGAIN_SECONDS:
+        if now - known.failed_at >= RETRY_SECONDS:
             known.failed_at = now
             why = str(error) or "the database has not answered"
             self._log.warning("signing_secret_unread", tenant=tenant, origin=origin, error=why)

@@ -39,9 +39,9 @@ class Share:
         self._rate: float | None = None  # a second, of all workers together
         self._reservations = Reservations()
         self._spent = 0
-        self._shut_until = float("-inf")
+        self._blocked_until = float("-inf")
         self._is_doubted = False
-        self._is_tried = False  # the circuit is half-open, and this is the probe
+        self._is_half_open = False  # the circuit is half-open, and this is the probe
         self._is_contended = False
         self._is_cramped = False  # there were too few slots since the last report
         self._healthy = self._failing = self._streak = self._seen_streak = 0
@@ -49,7 +49,7 @@ class Share:
         self._peak = 0
         self._answered = 0  # since the last measurement
         self._measured_at = float("-inf")
-        self._pace = 0.0  # responses a second
+        self._throughput = 0.0  # responses a second
         self._used_at = float("-inf")
         self._reported = (0, 0, 0)  # the last report: under way, waiting, kept
         self._is_unanswered = False  # whether its arrival is unknown
@@ -59,18 +59,18 @@ class Share:
         self._retry_credit_at = float("-inf")
         self._retries = self._rejected = 0
 
-    def is_shut(self, now: float) -> bool:
+    def is_blocked(self, now: float) -> bool:
         """Return whether nothing is sent now, nor soon."""
-        return now < self._shut_until
+        return now < self._blocked_until
 
     def is_full(self) -> bool:
         """Return whether so many wait that another would not be sent soon; unknown before the first answer."""
         return self.is_known and len(self.waiters) >= self._waiting_max
 
     @property
-    def is_tried(self) -> bool:
+    def is_half_open(self) -> bool:
         """Return whether the circuit is half-open: the next request is a probe."""
-        return self._is_tried
+        return self._is_half_open
 
     def spend_retry(self, now: float) -> bool:
         """Take a retry out of the budget, which each first attempt and each second add to. False: there is none left."""
@@ -97,7 +97,7 @@ class Share:
 
     def is_idle(self, now: float) -> bool:
         """Return whether there is nothing to remember."""
-        return not self.has_news and not self.is_shut(now) and self.is_rested(now)
+        return not self.has_news and not self.is_blocked(now) and self.is_rested(now)
 
     def is_rested(self, now: float) -> bool:
         """Return whether no retries are owed, so that it may be forgotten."""
@@ -106,7 +106,7 @@ class Share:
 
     def _save_up(self, now: float) -> None:
         elapsed = max(0.0, min(now - self._retry_credit_at, SAVED_SECONDS))
-        most = max(1.0, SAVED_SECONDS * (self._retry_free + self._retry_share * self._pace))
+        most = max(1.0, SAVED_SECONDS * (self._retry_free + self._retry_share * self._throughput))
         self._retry_credit = min(self._retry_credit + elapsed * self._retry_free, most)
         self._retry_credit_at = now
 
@@ -123,7 +123,7 @@ class Share:
 
     def take(self, now: float) -> bool:
         """Take a slot, and a reservation if there is a rate limit. False: there is none."""
-        if not self._has_place(now):
+        if not self._has_slot(now):
             self._is_cramped = self._is_cramped or self.in_flight >= self.slots > 0
             return False
         if self._rate is not None:
@@ -137,7 +137,7 @@ class Share:
 
     def seconds_to_reservation(self, now: float) -> float | None:
         """Return how long it is until the first waiter's reservation, if it waits for one that is known."""
-        if not self.waiters or self._rate is None or not self._has_place(now):
+        if not self.waiters or self._rate is None or not self._has_slot(now):
             return None
         return self._reservations.seconds_to_next(now)
 
@@ -166,7 +166,7 @@ class Share:
         self._requested_seconds = max(self._requested_seconds, requested_seconds)
         # So many failures in a row open the circuit, and one failed probe does: nothing more is sent before the next
         # report is answered.
-        if self._is_tried or self._seen_streak >= FAILURES_IN_A_ROW or requested_seconds > 0:
+        if self._is_half_open or self._seen_streak >= FAILURES_IN_A_ROW or requested_seconds > 0:
             self._is_doubted = True
 
     def serve(self, now: float) -> None:
@@ -186,12 +186,12 @@ class Share:
             if not waiter.done():
                 waiter.set_result(False)
 
-    def tell(self, now: float) -> Told:
+    def report(self, now: float) -> Told:
         """Return the observations since the last report, and what is kept until the answer."""
         waiting, reservations = len(self.waiters), self._reservations.held(now)
         self._reported = (self.in_flight, waiting, max(self.slots, self.in_flight))
         self._is_unanswered = True
-        reported = Told(
+        report = Told(
             fresh_id=self.fresh_id,
             tenant=self.tenant,
             origin=self.origin,
@@ -213,7 +213,7 @@ class Share:
         self._requested_seconds = 0.0
         self._spent = self._retries = self._rejected = 0
         self._is_cramped = False
-        return reported
+        return report
 
     def hear(self, allowed: Allowed, now: float, said_at: float) -> bool:
         """Take the answer to a report, and reservations as of the moment at which it was given. True: report again at once."""
@@ -223,7 +223,7 @@ class Share:
         self.slots = allowed.slots
         self._is_contended = allowed.is_contended
         self._retry_share, self._retry_free = allowed.retry_share, RETRIES_FREE_PER_SECOND / allowed.workers
-        self._is_tried = health.state is State.HALF_OPEN
+        self._is_half_open = health.state is State.HALF_OPEN
         self._rate = allowed.rate
         if allowed.rate is not None and allowed.tokens is not None:
             self._reservations.add(said_at + allowed.first_seconds, 1 / allowed.rate, allowed.tokens)
@@ -232,7 +232,7 @@ class Share:
         wait = max(health.wait_seconds, health.requested_seconds)
         if wait == 0 and health.state is State.HALF_OPEN and not allowed.slots and not allowed.has_turned:
             wait = TICK_SECONDS  # another worker sends the probe
-        self._shut_until = now + min(wait, BELIEVED_SECONDS) if wait else float("-inf")
+        self._blocked_until = now + min(wait, BELIEVED_SECONDS) if wait else float("-inf")
         self.serve(now)
         self.reject(0 if wait else self._waiting_max)
         is_to_confirm = allowed.is_contended and max(self.slots, self.in_flight) < self._reported[2]
@@ -243,23 +243,23 @@ class Share:
         self.slots = 0
         self.is_known = False
         self._reservations = Reservations()
-        self._shut_until = float("-inf")
+        self._blocked_until = float("-inf")
         self._reported = (0, 0, 0)
         self._is_unanswered = False
 
-    def _has_place(self, now: float) -> bool:
-        is_barred = not self.is_known or self._is_doubted or self.is_shut(now)
+    def _has_slot(self, now: float) -> bool:
+        is_barred = not self.is_known or self._is_doubted or self.is_blocked(now)
         return not is_barred and self.in_flight < self.slots
 
     @property
     def _waiting_max(self) -> int:
-        return max(WAITING_LEAST, self.slots, int(_AHEAD_SECONDS * max(self._pace, self._rate or 0.0)))
+        return max(WAITING_LEAST, self.slots, int(_AHEAD_SECONDS * max(self._throughput, self._rate or 0.0)))
 
     def _measure(self, now: float) -> None:
         self._answered += self._healthy + self._failing
         elapsed = now - self._measured_at
         if elapsed >= _MEASURED_SECONDS:
-            self._pace = self._answered / elapsed
+            self._throughput = self._answered / elapsed
             self._answered, self._measured_at = 0, now
 
     def _wanted(self, waiting: int, now: float) -> int:

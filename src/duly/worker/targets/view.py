@@ -53,7 +53,7 @@ def lies_in(path: Path, folders: Iterable[Path]) -> bool:
 
 
 def _covered(hidden: Iterable[Path], shown: Sequence[Path], etc: Sequence[Path]) -> Iterator[Path]:
-    """Return the places where something hidden would be visible."""
+    """Return the paths at which something hidden would be visible."""
     for path in filter(Path.exists, hidden):
         if lies_in(path, shown):
             yield path

@@ -68,7 +68,7 @@ class Secrets(Protocol):
         """Return the valid secrets, the newest first; a destination is created on first use. Raises CannotSign."""
         ...
 
-    def are_at_hand(self, tenant: int, origin: str) -> bool:
+    def are_known(self, tenant: int, origin: str) -> bool:
         """Return whether a destination's keys have been read, so that it exists."""
         ...
 
@@ -84,7 +84,7 @@ class Permits(Protocol):
         """Ask for a slot. False: not now, and the run is parked. After True, call `leave`."""
         ...
 
-    def is_trying(self, tenant: int, origin: str) -> bool:
+    def is_probing(self, tenant: int, origin: str) -> bool:
         """Return whether a request to a destination is a probe now."""
         ...
 
@@ -188,7 +188,7 @@ class Sender:
     async def _to_nowhere(self, context: RunContext, call: _Call) -> Outcome | Deferral | None:
         """Fail a run whose address may not be called, unless it was before: otherwise it would become a destination."""
         tenant, origin = call.run.tenant, call.url.origin
-        if self._secrets.are_at_hand(tenant, origin):
+        if self._secrets.are_known(tenant, origin):
             return None
         try:
             await self._caller.look_up(call.target.url, tenant=tenant, seconds=max(self._left(call), _SECONDS_MIN))
@@ -205,7 +205,7 @@ class Sender:
             return WaitForDestination(origin)
         # The timeout counts from here: a receiver is not blamed for our waiting.
         call = msgspec.structs.replace(call, began=self._clock.monotonic())
-        verdict, wait, is_probe = Verdict.IGNORED, None, self._permits.is_trying(tenant, origin)
+        verdict, wait, is_probe = Verdict.IGNORED, None, self._permits.is_probing(tenant, origin)
         try:
             end = await self._send_in_time(context, call)
             verdict, wait = end.verdict, end.retry_after
@@ -260,8 +260,8 @@ class Sender:
                 return _End(_succeeded(answer), verdict)
             case Taken.RETRY:
                 wait = read_retry_after(answer.headers.get("Retry-After"), self._now())
-                again = Failed(f"it answered {status}", detail=_detail(call, answer), retry_after=wait, status=status)
-                return _End(again, verdict, wait)
+                failed = Failed(f"it answered {status}", detail=_detail(call, answer), retry_after=wait, status=status)
+                return _End(failed, verdict, wait)
             case Taken.FINAL:
                 reason = _final_reason(status)
                 return _End(Failed(reason, retryable=False, detail=_detail(call, answer), status=status), verdict)
@@ -339,8 +339,8 @@ def _as_probe(outcome: Outcome | Deferral) -> Outcome | Deferral:
 
 
 def _repeats_token(answer: Answer, extra: Mapping[str, str]) -> bool:
-    sent, reported = extra.get(HEADER), answer.headers.get(HEADER)
-    return bool(sent and reported) and hmac.compare_digest(str(sent).encode(), str(reported).encode())
+    sent, received = extra.get(HEADER), answer.headers.get(HEADER)
+    return bool(sent and received) and hmac.compare_digest(str(sent).encode(), str(received).encode())
 
 
 def _succeeded(answer: Answer) -> Succeeded:

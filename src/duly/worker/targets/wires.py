@@ -22,7 +22,7 @@ class Wires:
     """Both ends, until one of them is the launcher's."""
 
     def __init__(self, stdin: bytes, environment: Mapping[str, str], files: Sequence[bytes | None], uid: int) -> None:
-        self.line, self._their_line = socket.socketpair()
+        self.socket, self._their_control = socket.socketpair()
         self.stdout, self.their_stdout = os.pipe()
         self.stderr, self.their_stderr = os.pipe()
         self.stdin = _file_of(stdin)
@@ -35,7 +35,7 @@ class Wires:
     @property
     def control(self) -> int:
         """The launcher's end of the socket."""
-        return self._their_line.fileno()
+        return self._their_control.fileno()
 
     @property
     def files(self) -> tuple[int, ...]:
@@ -44,13 +44,13 @@ class Wires:
 
     def close_theirs(self) -> None:
         """Keep only our ends, so that we see when the others are closed."""
-        self._their_line.close()
+        self._their_control.close()
         for descriptor in (self.their_stdout, self.their_stderr, self.stdin, *self.files):
             os.close(descriptor)
 
     def close_ours(self) -> None:
         """Close everything: nothing was started."""
-        self.line.close()
+        self.socket.close()
         os.close(self.stdout)
         os.close(self.stderr)
 

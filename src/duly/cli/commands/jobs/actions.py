@@ -10,8 +10,8 @@ from uuid import UUID
 import click
 import msgspec
 
-from duly.cli.client import ask, with_client
-from duly.cli.commands.runs.run import wait_and_tell
+from duly.cli.client import run_request, with_client
+from duly.cli.commands.runs.run import wait_and_print
 from duly.cli.commands.runs.runs import cancel_words
 from duly.cli.failures import REFUSED
 from duly.cli.flags import apps
@@ -35,7 +35,7 @@ _TRIGGERED = {
     "ready": "ready",
     "blocked": "waits for the run that is active, as its overlap policy says",
     "skipped_overlap": "skipped, because a run of this job is active; --allow-overlap runs it all the same",
-    "replayed": "asked for before under this key; nothing new was made",
+    "replayed": "requested before under this key; nothing new was created",
 }
 
 
@@ -52,7 +52,7 @@ async def pause_job(client: AsyncClient, job: str, many: Many | None, reason: st
         return await change_many(verb, many, as_json=as_json)
     job_id = await job_id_of(client, job)
     paused = await client.jobs.pause(job_id, reason=why)
-    await _tell(client, job_id, _changed(paused), paused.may_start, as_json=as_json)
+    await _print_status(client, job_id, _changed(paused), paused.may_start, as_json=as_json)
     return 0
 
 
@@ -69,7 +69,7 @@ async def resume_job(client: AsyncClient, job: str, many: Many | None, catch_up:
         verb = Verb("Resume", "resumed", "job", JOBS, partial(client.jobs.resume_many, catch_up=catch_up))
         return await change_many(verb, many, as_json=as_json)
     job_id = await job_id_of(client, job)
-    await _tell(client, job_id, _changed(await client.jobs.resume(job_id, catch_up=catch_up)), as_json=as_json)
+    await _print_status(client, job_id, _changed(await client.jobs.resume(job_id, catch_up=catch_up)), as_json=as_json)
     return 0
 
 
@@ -80,7 +80,7 @@ async def skip_next_of_job(client: AsyncClient, job: str, as_json: bool) -> None
     """Skip the next occurrence of JOB, and no other."""
     job_id = await job_id_of(client, job)
     skipped = await client.jobs.skip_next(job_id)
-    await _tell(client, job_id, f"leaves out {moment(skipped.scheduled_at)}", as_json=as_json)
+    await _print_status(client, job_id, f"leaves out {moment(skipped.scheduled_at)}", as_json=as_json)
 
 
 @click.command("cancel")
@@ -141,9 +141,9 @@ def trigger_job(
             say(f"run {created.run_id}: {_TRIGGERED[created.state]}", err=wait)
         if created.state == "skipped_overlap":
             return REFUSED
-        return await wait_and_tell(client, created.run_id) if wait else 0
+        return await wait_and_print(client, created.run_id) if wait else 0
 
-    return ask(settings, run)
+    return run_request(settings, run)
 
 
 async def _cancel(client: AsyncClient, job: str, *, as_json: bool, purge: bool = False) -> int:
@@ -155,7 +155,7 @@ async def _cancel(client: AsyncClient, job: str, *, as_json: bool, purge: bool =
     return REFUSED if ended.status == "too_late" and not purge else 0
 
 
-async def _tell(
+async def _print_status(
     client: AsyncClient, job_id: UUID, done: str, may_start: Sequence[UUID] | None = None, *, as_json: bool
 ) -> None:
     """Print the result of an action and the job's next fire."""

@@ -26,7 +26,7 @@ _UNCONFIRMED_MAX = 10_000
 COLUMNS: Columns = {
     "id": "backfill_id",
     "job": "job_id",
-    "why": lambda one: "missed" if one.origin == "schedule" else "asked for",
+    "why": lambda one: "missed" if one.origin == "schedule" else "requested",
     "state": "state",
     "created": lambda one: f"{one.created} of {one.total}",
     "from": "from_at",
@@ -63,7 +63,7 @@ async def backfill_job(
 ) -> None:
     """Create the occurrences of JOB in a span again, below everything on time.
 
-    They wait for each other, unless told otherwise, and the schedule is not moved. More than 10,000 need a
+    They wait for each other by default, and the schedule is not moved. More than 10,000 need a
     confirmation.
     """
     stretch = _moment(start, "from"), _moment(end, "to")
@@ -71,7 +71,7 @@ async def backfill_job(
     make = partial(client.jobs.backfill, job_id, *stretch, rate=rate, overlap=overlap, confirm=True)
     requested = await make(dry_run=True)
     if not dry_run and requested.count:
-        _confirm(requested.count, yes or requested.is_partial)  # More than can be asked for are refused.
+        _confirm(requested.count, yes or requested.is_partial)  # More than can be requested are refused.
         requested = await make(dry_run=False)
     document = {name: getattr(requested, name) for name in ("backfill_id", "count", "first", "is_partial")}
     answer(as_json, document, *_lines(requested, job, rate, dry_run=dry_run))
@@ -80,7 +80,7 @@ async def backfill_job(
 @click.command("backfills")
 @click.argument("job", metavar="[JOB]", required=False)
 @limit_option
-@lists(COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …")
+@lists(COLUMNS, "no backfills; start one: duly jobs backfill JOB --from … --to …")
 async def list_backfills(client: AsyncClient, job: str | None, limit: int) -> list[BackfillStatus]:
     """List the backfills of JOB or of all, the newest first."""
     return await first(client.backfills.list(None if job is None else await job_id_of(client, job)), limit)
@@ -111,7 +111,7 @@ def _lines(requested: BackfillCreated, job: str, rate: float, *, dry_run: bool) 
         ]
     shown = [f"      {moment(one)}" for one in requested.first] if dry_run else []
     least = "at least " if requested.is_partial else ""
-    return [f"{least}{some(requested.count, 'occurrence')}{first}; nothing was made", *shown]
+    return [f"{least}{some(requested.count, 'occurrence')}{first}; nothing was created", *shown]
 
 
 def _moment(text: str, what: str) -> datetime:

@@ -9,7 +9,7 @@ from uuid import UUID
 import click
 import msgspec
 
-from duly.cli.client import ask
+from duly.cli.client import run_request
 from duly.cli.commands.runs.runs import print_run
 from duly.cli.flags import apps
 from duly.cli.flags import job as job_flags
@@ -82,7 +82,7 @@ def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
         elif as_json:
             print_json(job_row(found))
 
-    ask(settings, edit)
+    run_request(settings, edit)
 
 
 async def amend(client: AsyncClient, job_id: UUID, change: Callable[[JobSpec], JobSpec]) -> int:

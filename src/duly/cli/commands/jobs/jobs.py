@@ -16,7 +16,7 @@ from duly.cli.commands.runs.runs import RUN_COLUMNS, print_run
 from duly.cli.flags.filters import chosen, filter_option, first, limit_option, none_of
 from duly.cli.flags.names import job_id_of
 from duly.cli.lazy import ListingGroup
-from duly.cli.render.job import fire_lines, is_one_shot, job_row, policies, what_runs
+from duly.cli.render.job import fire_lines, is_one_shot, job_row, policies, target_text
 from duly.cli.render.output import (
     Columns,
     Listing,
@@ -148,7 +148,7 @@ for _verb in (
 def _print_job(found: Job, last: Sequence[RunSummary]) -> None:
     name = f" {found.name!r}" if found.name else ""
     say(f"job {found.job_id}{name} is {found.status}")
-    say(f"{found.description}: {what_runs(found)} on queue {found.queue}, priority {found.priority}")
+    say(f"{found.description}: {target_text(found)} on queue {found.queue}, priority {found.priority}")
     if found.target.type != FUNCTION:
         say(f"target {_json(found.target)}")
     if said := policies(found):

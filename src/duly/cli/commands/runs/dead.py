@@ -128,7 +128,7 @@ async def _move(
     queue: str | None,
     as_json: bool,
 ) -> int:
-    """Move the named runs, or those that match; with a filter a thousand, unless told otherwise."""
+    """Move the named runs, or those that match; with a filter a thousand, unless --limit is given."""
 
     async def change(**which: Any) -> ManyDone:
         found = msgspec.structs.asdict(await matching(**which))

@@ -29,12 +29,12 @@ class Patience:
         self._goes_on = f"The {what} goes on without us; to look again: {look_again}"
         self._clock = SystemClock()
 
-    async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
+    async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
         """Return the response. Raises Unavailable, with where to look again, after a minute without one."""
         silent_since: float | None = None
         while True:
             try:
-                return await question()
+                return await request()
             except Unavailable as error:
                 now = self._clock.monotonic()
                 if silent_since is None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import click
 
-from duly.cli.client import ask
+from duly.cli.client import run_request
 from duly.cli.commands.runs.logs import log_line
 from duly.cli.commands.runs.patience import about_run, say_waiting
 from duly.cli.commands.runs.runs import reason
@@ -42,9 +42,9 @@ def run(settings: Settings, wait: bool, output: str, **typed: Any) -> int:
         if output == JSON:
             return await _document(client, submission.document(job, sent, lines), wait)
         say("\n".join(lines), err=wait)
-        return await wait_and_tell(client, sent.job_id) if wait else 0
+        return await wait_and_print(client, sent.job_id) if wait else 0
 
-    return ask(settings, submit)
+    return run_request(settings, submit)
 
 
 async def _document(client: AsyncClient, created: dict[str, Any], wait: bool) -> int:
@@ -58,7 +58,7 @@ async def _document(client: AsyncClient, created: dict[str, Any], wait: bool) ->
     return 0 if found.state == "succeeded" else REFUSED
 
 
-async def wait_and_tell(client: AsyncClient, run_id: UUID) -> int:
+async def wait_and_print(client: AsyncClient, run_id: UUID) -> int:
     """Wait until a run has ended: its log goes to standard error, its result to standard output. Returns the exit code."""
     found = await _waited_for(client, run_id)
     say(ending(found), err=True)
@@ -73,7 +73,7 @@ async def _waited_for(client: AsyncClient, run_id: UUID) -> Run:
     try:
         async for line in client.runs.follow_logs(run_id, on_silence=say_waiting):
             say(log_line(line), err=True)
-        return await about_run(run_id).ask(lambda: client.runs.get(run_id))
+        return await about_run(run_id).until_answered(lambda: client.runs.get(run_id))
     except (KeyboardInterrupt, asyncio.CancelledError):
         say(f"the run goes on without us; to end it: duly runs cancel {run_id}", err=True)
         raise

@@ -149,7 +149,7 @@ async def cancel(
         for run_id in run_ids:
             done += [await client.runs.cancel(run_id, children=children)]
     finally:  # a missing one ends it; earlier results are printed all the same
-        _tell_cancelled(done, as_json=as_json)
+        _print_cancelled(done, as_json=as_json)
     return REFUSED if any(one.status == "too_late" for one in done) else 0
 
 
@@ -196,14 +196,14 @@ async def rerun(
     due = read_moment(at, "--at")
     created = await client.runs.rerun(run_id, payload=arguments, queue=queue, priority=priority, at=due, key=key)
     document = {"run_id": created.run_id, "job_id": created.run_id, "rerun_of": run_id}
-    answer(as_json, document, f"run {created.run_id}: made from run {run_id}")
+    answer(as_json, document, f"run {created.run_id}: created from run {run_id}")
 
 
 async def _follow_progress(client: AsyncClient, run_id: UUID) -> None:
     """Print the progress of a run, on standard error, whenever it has changed, until it has ended."""
     last, patience = "", about_run(run_id)
     while True:
-        found = await patience.ask(lambda: client.runs.get(run_id))
+        found = await patience.until_answered(lambda: client.runs.get(run_id))
         now = _progress(found.progress) if found.progress else found.state
         if now != last:
             say(now, err=True)
@@ -213,7 +213,7 @@ async def _follow_progress(client: AsyncClient, run_id: UUID) -> None:
         await SystemClock().sleep(_LOOK_SECONDS)
 
 
-def _tell_cancelled(done: Sequence[RunCancelled], *, as_json: bool) -> None:
+def _print_cancelled(done: Sequence[RunCancelled], *, as_json: bool) -> None:
     if as_json:
         print_json(
             [{"run_id": one.run_id, "answer": one.status, "state": one.state, "children": one.children} for one in done]
@@ -254,19 +254,19 @@ def _live(state: str, sentences: Sequence[str]) -> str:
 def _print_found(found: Run) -> None:
     why = reason(found.reason, found.attempts[-1].detail if found.attempts else None)
     say(f"run {found.run_id} is {found.state}{f': {why}' if why else ''}")
-    say(f"{_what_runs(found)} on queue {found.queue}, due {moment(found.due_at)}")
+    say(f"{_target_text(found)} on queue {found.queue}, due {moment(found.due_at)}")
     if found.missed:
         say(f"it stands for {some(found.missed, 'occurrence')} that came too late, itself included")
     if metadata := _metadata_line(found):
         say(metadata)
-    if created := _made_line(found):
+    if created := _created_line(found):
         say(created)
     if found.payload is not None:
         say(f"payload {json_text(found.payload)}")
     elif not found.payload_kept:
         say("its payload is no longer kept")
     if found.progress:
-        say(f"progress {_progress(found.progress)}, told {moment(found.progress.updated_at)}")
+        say(f"progress {_progress(found.progress)}, reported {moment(found.progress.updated_at)}")
     if saved := found.checkpoint:
         say(f"checkpoint of {some(saved.bytes, 'byte')}, saved {moment(saved.saved_at)}")
     if found.attempts or found.state != "running":
@@ -275,7 +275,7 @@ def _print_found(found: Run) -> None:
         _print_last(found.attempts[-1])
 
 
-def _what_runs(found: Run) -> str:
+def _target_text(found: Run) -> str:
     return found.handler if found.target is None else described(msgspec.structs.asdict(found.target))
 
 
@@ -283,7 +283,7 @@ def _progress(reported: Progress) -> str:
     return progress_text(msgspec.structs.asdict(reported))
 
 
-def _made_line(found: Run) -> str:
+def _created_line(found: Run) -> str:
     """Describe who submitted a run, and which definition it uses or used."""
     by, definition = found.submitted_by, found.definition
     said: dict[str, object] = {

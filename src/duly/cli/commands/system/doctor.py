@@ -37,7 +37,7 @@ def doctor(settings: Settings, as_json: bool) -> int:
     if as_json:
         print_json(found)
     else:
-        _tell(found)
+        _print_findings(found)
     return 0 if is_well(found) else REFUSED
 
 
@@ -67,7 +67,7 @@ def _of_commands(settings: Settings) -> list[Finding]:
     return [Finding("commands_not_grouped", "notice", message, remedy)]
 
 
-def _tell(found: Sequence[Finding]) -> None:
+def _print_findings(found: Sequence[Finding]) -> None:
     for one in found:
         severity = click.style(f"{one.severity:8}", _COLOURS[one.severity])
         click.echo(f"{severity} {one.code}: {visible(one.message)}")

@@ -46,7 +46,7 @@ _VARIABLES = {
     "ssl_max_protocol_version": "PGSSLMAXPROTOCOLVERSION",
 }
 _LEADING_ELSEWHERE = ("PGSERVICE", "PGHOSTADDR")  # these take precedence over the host, wherever it is named
-_ASKED_FOR = "sslpassword"  # no variable holds it: psql asks
+_PROMPTED = "sslpassword"  # no variable holds it: psql asks
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -83,12 +83,12 @@ def find_psql() -> str | None:
 def variables(url: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Write a database's address as the variables that psql reads; a parameter of the server goes into its options."""
     parts = urlsplit(url)
-    login, _, places = parts.netloc.rpartition("@")
+    login, _, addresses = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     named = {"user": unquote(user), "password": unquote(password), "dbname": unquote(parts.path.lstrip("/"))}
-    named |= _hosts(places)
+    named |= _hosts(addresses)
     given = dict(parse_qsl(parts.query))
-    given.pop(_ASKED_FOR, None)
+    given.pop(_PROMPTED, None)
     settings = {name: value for name, value in given.items() if name not in _VARIABLES}
     named = {name: value for name, value in named.items() if value} | {
         name: value for name, value in given.items() if name in _VARIABLES
@@ -100,14 +100,14 @@ def variables(url: str, environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _hosts(places: str) -> dict[str, str]:
+def _hosts(addresses: str) -> dict[str, str]:
     """Take hosts and ports apart: `one:5432,[::1]:5433`."""
     hosts: list[str] = []
     ports: list[str] = []
-    for place in places.split(","):
-        host, colon, port = place.rpartition(":")
+    for address in addresses.split(","):
+        host, colon, port = address.rpartition(":")
         is_port = bool(colon) and not port.endswith("]")
-        hosts.append(unquote(host if is_port else place).strip("[]"))
+        hosts.append(unquote(host if is_port else address).strip("[]"))
         ports.append(port if is_port else "")
     return {"host": ",".join(hosts) if any(hosts) else "", "port": ",".join(ports) if any(ports) else ""}
 

@@ -48,11 +48,11 @@ def rotate(settings: Settings, as_json: bool) -> int:
     if as_json:
         print_json({"key_id": keyring.key_id, **msgspec.structs.asdict(done)})
     else:
-        _tell(done, keyring.key_id)
+        _print_result(done, keyring.key_id)
     return 1 if done.left or done.unopened else 0
 
 
-def _tell(done: Resealed, key_id: str) -> None:
+def _print_result(done: Resealed, key_id: str) -> None:
     say(f"sealed anew with key {key_id}: {done.rows:,} rows")
     if done.unopened:
         say(f"{done.unopened:,} rows do not open, and stay as they are: {done.why}")

@@ -42,7 +42,7 @@ async def opened_at(
         command_timeout=COMMAND_SECONDS,
         keyring=lambda: keyring,
     )
-    opening = opened_door(
+    opening = opened_dispatcher(
         database,
         allowed_by(settings, loopback=loopback),
         span(settings, "queue_age_limit"),
@@ -50,12 +50,12 @@ async def opened_at(
         is_secure=tls is not None or settings.plain_http,
         settings=shown(settings),
     )
-    async with database, opening as door:
-        yield database, door
+    async with database, opening as dispatcher:
+        yield database, dispatcher
 
 
 @asynccontextmanager
-async def opened_door(
+async def opened_dispatcher(
     database: Database,
     allowed: Allowed | None = None,
     age_limit: timedelta = AGE_LIMIT,

@@ -63,7 +63,7 @@ class Child:
         self.kill()
 
 
-class Children:
+class ChildProcesses:
     """Starts children on demand and keeps a few idle ones."""
 
     def __init__(self, app_path: str) -> None:
