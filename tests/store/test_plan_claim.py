@@ -20,7 +20,7 @@ async def plan(database, lines, limit, *, weights=(1,), tenant_weights=None, see
     )
     parts: Counter[tuple[int, int]] = Counter()
     for row in rows:
-        parts[lines[row["line"] - 1]] += row["quota"]
+        parts[lines[row["subqueue"] - 1]] += row["quota"]
     for line, rest in {lines[row["line"] - 1]: row["rest"] for row in rows}.items():
         parts[line] += rest  # It is told on each of a tenant's lines, and is one number.
     return {line: part for line, part in parts.items() if part}

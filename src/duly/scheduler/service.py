@@ -128,7 +128,7 @@ class Scheduler:
         try:
             if not self._epochs:
                 await self._follow_zones()
-            self._epochs = await shards.hold(self._database, self.scheduler_id, self._name, __version__, LEASE)
+            self._epochs = await shards.lease(self._database, self.scheduler_id, self._name, __version__, LEASE)
         except Exception:
             self._epochs = {}
             raise

@@ -13,7 +13,7 @@ begin
         null;
     end;
     begin
-        perform set_config('role', 'duly_api', true), set_config('role', asked.was, true) from (select current_setting('role') as was offset 0) as asked;
+        perform set_config('role', 'duly_api', true), set_config('role', requested.was, true) from (select current_setting('role') as was offset 0) as requested;
     exception when insufficient_privilege then
         begin
             execute format('grant duly_api to %I', current_user);
@@ -38,13 +38,13 @@ create type duly.state as enum
 create type duly.wait as enum ('concurrency', 'rate', 'destination', 'workflow', 'dependency', 'recall');
 -- A line as a claim sees it: the number of its queue among those asked for, the due moment of its first run, its tenant's weight,
 -- whether it comes under a limit, and how many were taken of it already.
-create type duly.line as
+create type duly.subqueue as
     (number integer, queue text, tenant integer, priority smallint, due_at timestamptz, weight integer, is_limited boolean, taken integer);
 
 -- One number per claim statement. Cache 1: a cached block per session would hand out fences that go down.
 create sequence duly.fences cache 1;
 -- The numbers of runs in FIFO order of a concurrency key.
-create sequence duly.lines cache 1;
+create sequence duly.fifo_numbers cache 1;
 
 ------------------------------------------------------------------------------------- what indexes and policies are made of
 
@@ -62,7 +62,7 @@ begin
 end $$;
 
 -- A run of a line carries its number; without one it stands behind all that have one and are due at the same moment.
-create function duly.line_of(p_options jsonb) returns bigint language sql immutable parallel safe as $$
+create function duly.fifo_number(p_options jsonb) returns bigint language sql immutable parallel safe as $$
     select case when jsonb_typeof(p_options->'fifo') = 'number' then (p_options->>'fifo')::bigint else 9223372036854775807 end
 $$;
 
@@ -73,7 +73,7 @@ create function duly.expiry(p_scheduled_at timestamptz, p_options jsonb) returns
 $$;
 
 -- Where a webhook's attempt was sent to, as its detail says.
-create function duly.origin_told(p_detail jsonb) returns text language sql immutable parallel safe as $$
+create function duly.reported_origin(p_detail jsonb) returns text language sql immutable parallel safe as $$
     select substring(p_detail->>'to' from '^[a-z]+://[^/?#]+')
 $$;
 
@@ -124,7 +124,7 @@ create unique index timers_by_run on duly.timers (run_id) where run_id is not nu
 -- A tenant's runs, in each box and in history, newest first. Leased has none: it is never large.
 create index timers_of_tenant on duly.timers (tenant, run_id) where run_id is not null;
 create index timers_by_job on duly.timers (job_id, run_id) where run_id is not null and run_id <> job_id;
-create index timers_in_line on duly.timers (tenant, ((options->'concurrency'->>0) collate "C"), due_at, duly.line_of(options))
+create index timers_by_fifo_number on duly.timers (tenant, ((options->'concurrency'->>0) collate "C"), due_at, duly.fifo_number(options))
  where options ? 'fifo';
 -- What expires, box by box. A row that never does is in none of them; nor is a next fire, which is no run.
 create index timers_expiring on duly.timers (duly.expiry(scheduled_at, options))
@@ -146,7 +146,7 @@ create index blocked_by_origin on duly.blocked (tenant, key, due_at, run_id) whe
 create index blocked_of_tenant on duly.blocked (tenant, run_id);
 create index blocked_by_job on duly.blocked (job_id, run_id) where run_id <> job_id;
 -- Lines, as they stand in each box. They hold FIFO rows alone, so that others pay nothing.
-create index blocked_in_line on duly.blocked (tenant, key, due_at, duly.line_of(options), run_id)
+create index blocked_by_fifo_number on duly.blocked (tenant, key, due_at, duly.fifo_number(options), run_id)
  where waits_for = 'concurrency' and options ? 'fifo';
 -- Who waits for a turn, by who may take it.
 create index blocked_by_taker on duly.blocked (tenant, key, queue, handler, suspect, due_at, run_id) where waits_for = 'rate';
@@ -243,7 +243,7 @@ create index attempts_ended_of_tenant on duly.attempts_failed (tenant, run_id)
 create index attempts_failed_by_job on duly.attempts_failed (job_id, finished_at) where run_id <> job_id;
 create index attempts_ended_by_job on duly.attempts_failed (job_id, run_id)
  where run_id <> job_id and became in ('cancelled', 'expired', 'skipped');
-create index attempts_failed_at on duly.attempts_failed (tenant, duly.origin_told(detail), finished_at, run_id, attempt)
+create index attempts_failed_at on duly.attempts_failed (tenant, duly.reported_origin(detail), finished_at, run_id, attempt)
  where handler = '@webhook' and outcome in ('failed', 'timed_out');
 
 create table duly.attempts_succeeded_default partition of duly.attempts_succeeded default;

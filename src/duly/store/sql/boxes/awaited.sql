@@ -6,14 +6,14 @@ select * from duly.cancel_awaited($1, $2)
 
 -- name: find
 -- One attempt that is under way, by run and fence; in its receiver's hands, or still in those of the worker that hears its answer.
-select leased.ctid as place, leased.fence, leased.run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority,
+select leased.ctid as tid, leased.fence, leased.run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority,
        losses, suspect, payload_stored, queue, handler, payload::text, options::text, leased.worker_id,
        coalesce(awaited.started_at, greatest(due_at, claimed_at)) as started_at, awaited.deadline_at
   from duly.leased left join duly.awaited on awaited.run_id = leased.run_id and awaited.fence = leased.fence
  where leased.run_id = $1 and leased.fence = $2
 
 -- name: overdue
-select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
+select tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
        payload_stored, queue, handler, payload::text, options::text, worker_id, started_at, deadline_at
   from duly.overdue($1)
 

@@ -12,19 +12,19 @@ select child.relname as name, parent.relname as parent from pg_inherits
 
 -- name: forget_attempts_succeeded
 -- What came while its day had no partition, and was not moved into one, stands in the default partition, which is never dropped.
-with gone as (delete from duly.attempts_succeeded_default where ctid = any (array(
+with removed as (delete from duly.attempts_succeeded_default where ctid = any (array(
     select ctid from duly.attempts_succeeded_default where finished_at < $1 limit $2)) returning 1)
-select count(*) from gone
+select count(*) from removed
 
 -- name: forget_attempts_failed
-with gone as (delete from duly.attempts_failed_default where ctid = any (array(
+with removed as (delete from duly.attempts_failed_default where ctid = any (array(
     select ctid from duly.attempts_failed_default where finished_at < $1 limit $2)) returning 1)
-select count(*) from gone
+select count(*) from removed
 
 -- name: forget_logs
-with gone as (delete from duly.logs_default where ctid = any (array(
+with removed as (delete from duly.logs_default where ctid = any (array(
     select ctid from duly.logs_default where logged_at < $1 limit $2)) returning 1)
-select count(*) from gone
+select count(*) from removed
 
 -- name: forget_keys
 select duly.forget_keys($1)
@@ -110,9 +110,9 @@ inside as (
         select tenant, options->'concurrency'->>0 as key from duly.ready where options ? 'concurrency'
         union all select tenant, options->'concurrency'->>0 from duly.leased where options ? 'concurrency'
         union all select tenant, options->'concurrency'->>0 from duly.timers where options ? 'held'
-        union all select tenant, options->'concurrency'->>0 from duly.blocked where options ? 'held') as gated group by 1, 2),
-lines as (
-    select tenant, (options->'concurrency'->>0) collate "C" as key, due_at, duly.line_of(options) as line from duly.timers
+        union all select tenant, options->'concurrency'->>0 from duly.blocked where options ? 'held') as with_key group by 1, 2),
+fifo_runs as (
+    select tenant, (options->'concurrency'->>0) collate "C" as key, due_at, duly.fifo_number(options) as fifo_number from duly.timers
      where options ? 'fifo' and not options ? 'held' and not duly.is_postponed((select duly.overloaded()), priority, run_id, tenant, queue))
 select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from slots group by run_id having count(*) > 1
 union all
@@ -153,10 +153,10 @@ select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.
  where blocked.waits_for = 'concurrency' and not exists (select from duly.concurrency_keys where concurrency_keys.tenant = blocked.tenant and concurrency_keys.key = blocked.key and concurrency_keys.active >= concurrency_keys.slots)
    and not (blocked.options ? 'fifo' and exists (        -- Of a line, the first alone could enter, and only when nothing before it is on its way.
        select from duly.blocked as before where before.tenant = blocked.tenant and before.waits_for = 'concurrency' and before.key = blocked.key and before.options ? 'fifo'
-          and (before.due_at, duly.line_of(before.options), before.run_id) < (blocked.due_at, duly.line_of(blocked.options), blocked.run_id)
+          and (before.due_at, duly.fifo_number(before.options), before.run_id) < (blocked.due_at, duly.fifo_number(blocked.options), blocked.run_id)
        union all
-       select from lines where lines.tenant = blocked.tenant and lines.key = blocked.key
-          and (lines.due_at, lines.line) < (blocked.due_at, duly.line_of(blocked.options))))
+       select from fifo_runs where fifo_runs.tenant = blocked.tenant and fifo_runs.key = blocked.key
+          and (fifo_runs.due_at, fifo_runs.fifo_number) < (blocked.due_at, duly.fifo_number(blocked.options))))
 union all
 select 'gate with more inside than its line lets in', concurrency_keys.key, format('%s inside', concurrency_keys.active) from duly.concurrency_keys
  where concurrency_keys.active > 1 and (select count(*) from (

@@ -19,11 +19,11 @@ counted as (
            sum(lost)::bigint as lost, sum(cancelled)::bigint as cancelled, sum(snoozed)::bigint as snoozed, sum(skipped)::bigint as skipped,
            sum(expired)::bigint as expired, sum(fenced)::bigint as fenced, sum(retried)::bigint as retried, sum(dead)::bigint as dead
       from chosen group by 1),
-placed as (
-    select step, place, sum(late)::bigint as late, sum(long)::bigint as long
-      from chosen cross join lateral unnest(skew, duration) with ordinality as buckets(late, long, place) group by 1, 2),
+bucketed as (
+    select step, bucket, sum(late)::bigint as late, sum(long)::bigint as long
+      from chosen cross join lateral unnest(skew, duration) with ordinality as buckets(late, long, bucket) group by 1, 2),
 shaped as (
-    select step, array_agg(late order by place) as skew, array_agg(long order by place) as duration from placed group by 1)
+    select step, array_agg(late order by bucket) as skew, array_agg(long order by bucket) as duration from bucketed group by 1)
 select counted.*, shaped.skew, shaped.duration from counted join shaped using (step) order by step
 
 -- name: waiting

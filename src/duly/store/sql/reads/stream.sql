@@ -9,7 +9,7 @@ select pg_current_snapshot()::text as snapshot, duly.cluster() as cluster, scan.
   left join (select run_id, job_id, tenant, attempt, fence, outcome, became, queue, handler, scheduled_at, due_at, started_at, finished_at, reason
                from unseen where tenant = any ($4::integer[]) order by finished_at limit $5::integer) as ended on true
 
--- name: place
+-- name: position
 select pg_current_snapshot()::text as snapshot, duly.clock_now() as read_at, max(fence) as fence from duly.leased
 
 -- name: started

@@ -5,8 +5,8 @@ select pg_advisory_xact_lock(1685417081, $1)
 -- name: standing
 -- The jobs that have these names, whoever's they are, and all that a file has made. Of one name the one that lives, else the last.
 with found as (
-    select jobs.* from unnest($3::text[]) as asked(name)
-      join duly.jobs on jobs.tenant = $1 and jobs.name = asked.name and jobs.name is not null and jobs.state in ('active', 'paused')
+    select jobs.* from unnest($3::text[]) as requested(name)
+      join duly.jobs on jobs.tenant = $1 and jobs.name = requested.name and jobs.name is not null and jobs.state in ('active', 'paused')
     union all
     select jobs.* from duly.jobs where jobs.tenant = $1 and jobs.source = $2 and jobs.owner = 'file' and jobs.name is not null),
 last as (

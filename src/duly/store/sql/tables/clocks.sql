@@ -2,12 +2,12 @@
 -- Not the clock of the moves, which tests move: what is compared is the clock of two hosts.
 select clock_timestamp()
 
--- name: note
+-- name: record
 -- Of the database's own clock the latest moment is kept, written at most about once a second. Rows of processes that are gone go.
 with raised as (
     insert into duly.clock_high_water (at) values (duly.clock_now())
     on conflict (is_only) do update set at = excluded.at where clock_high_water.at < excluded.at - interval '1 second'),
-gone as (
+removed as (
     delete from duly.host_clocks where (role, name) in (
         select role, name from duly.host_clocks
          where recorded_at not between duly.clock_now() - interval '10 minutes' and duly.clock_now() + interval '10 minutes'
@@ -16,7 +16,7 @@ gone as (
 insert into duly.host_clocks (role, name, host, offset_seconds, recorded_at) values ($1, $2, $3, $4, duly.clock_now())
 on conflict (role, name) do update set host = excluded.host, offset_seconds = excluded.offset_seconds, recorded_at = excluded.recorded_at
 
--- name: noted
+-- name: recorded
 select role, name, host, offset_seconds from duly.host_clocks
  where recorded_at > duly.clock_now() - interval '1 minute' order by role, host, name limit 1000
 

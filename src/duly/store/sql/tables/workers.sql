@@ -50,10 +50,10 @@ select run_id, job_id, tenant, queue, handler, attempt, priority, scheduled_at, 
 
 -- name: expire
 -- The worker's row goes first; what it leaves tells the reaper until when it may have started runs.
-with gone as (
+with removed as (
     delete from duly.workers where worker_id = $1 and heartbeat = $2 and ($3 or until <= duly.clock_now()) returning *)
 insert into duly.expired_workers (worker_id, name, safe_until, named, expired_at)
-select worker_id, name, safe_until, named, duly.clock_now() from gone
+select worker_id, name, safe_until, named, duly.clock_now() from removed
 on conflict (worker_id) do nothing
 returning worker_id
 

@@ -61,7 +61,7 @@ begin
         select {run: options = duly.having_waited(options)}
           from waiting where not duly.must_enter(options)
         on conflict do nothing),
-    again as (
+    requeued as (
         insert into duly.timers ({run}, shard)
         select {run: options = duly.having_waited(options)}, duly.shard_of(job_id)
           from waiting where duly.must_enter(options)

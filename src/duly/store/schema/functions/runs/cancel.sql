@@ -7,7 +7,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp {planned
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_gone    uuid[];
+    v_removed    uuid[];
     v_job_ids uuid[];
     v_tenants integer[];
     v_options jsonb[];
@@ -21,22 +21,22 @@ begin
     staged as (
         delete from duly.ready where ready.run_id = any (p_run_ids) and duly.is_ours(ready.tenant)
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, true as inside),
-    gone as (
+    removed as (
         select * from waiting union all select * from at_concurrency_key union all select * from staged),
-    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    unneeded as (delete from duly.checkpoints using removed where checkpoints.run_id = removed.run_id),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, p_reason, duly.metadata_of(options),
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
-          from gone),
+          from removed),
     leaving as (                                       -- One that had not entered its gate leaves nothing behind there, but may have stood before others in a line.
         select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'concurrency' end as options
-          from gone where duly.has_consequence(options))
-    select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
-      into v_gone, v_job_ids, v_tenants, v_options from leaving;
+          from removed where duly.has_consequence(options))
+    select (select array_agg(run_id) from removed), array_agg(job_id), array_agg(tenant), array_agg(options)
+      into v_removed, v_job_ids, v_tenants, v_options from leaving;
     perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
-    return query select unnest(v_gone);
+    return query select unnest(v_removed);
 end $$;
 
 -- Ask the holders of leased runs to stop.
@@ -93,7 +93,7 @@ language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_gone    uuid[];
+    v_removed    uuid[];
     v_job_ids uuid[];
     v_tenants integer[];
     v_options jsonb[];
@@ -117,23 +117,23 @@ begin
              where options ?| array['expires_at', 'expires_seconds'] and duly.expiry(scheduled_at, options) <= v_now
              order by duly.expiry(scheduled_at, options) limit p_limit for update skip locked))
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, true as inside),
-    gone as (
+    removed as (
         select * from waiting union all select * from at_concurrency_key union all select * from staged),
-    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    unneeded as (delete from duly.checkpoints using removed where checkpoints.run_id = removed.run_id),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'expired', queue, handler,
                'expired at ' || to_char(duly.expiry(scheduled_at, options) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), duly.metadata_of(options),
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
-          from gone),
+          from removed),
     leaving as (                                       -- It may have stood before others in a line.
         select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'concurrency' end as options
-          from gone where duly.has_consequence(options))
-    select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
-      into v_gone, v_job_ids, v_tenants, v_options from leaving;
+          from removed where duly.has_consequence(options))
+    select (select array_agg(run_id) from removed), array_agg(job_id), array_agg(tenant), array_agg(options)
+      into v_removed, v_job_ids, v_tenants, v_options from leaving;
     perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
-    return query select unnest(v_gone);
+    return query select unnest(v_removed);
 end $$;
 
 grant execute on function duly.cancel, duly.signal to duly_api;

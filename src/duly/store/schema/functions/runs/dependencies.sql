@@ -17,14 +17,14 @@ begin
         raise exception using errcode = 'DU005',
             message = format('depends_on %s is not a list of 1 to 100 jobs, each once: give pairs such as ["<job id>", "success"], or failure, or always', v_bad.shown);
     end if;
-    select asked.job_id, exists (select from duly.jobs where jobs.job_id = asked.job_id and jobs.tenant = p_tenant) as is_schedule into v_bad
-      from (select distinct (pair->>0)::uuid as job_id from unnest(p_options) as given(options) cross join jsonb_array_elements(given.options->'depends_on') as pair) as asked
-     where coalesce((select true from duly.timers where timers.run_id = asked.job_id and timers.job_id = asked.job_id and timers.tenant = p_tenant),
-                    (select true from duly.blocked where blocked.run_id = asked.job_id and blocked.job_id = asked.job_id and blocked.tenant = p_tenant),
-                    (select true from duly.ready where ready.run_id = asked.job_id and ready.job_id = asked.job_id and ready.tenant = p_tenant),
-                    (select true from duly.leased where leased.run_id = asked.job_id and leased.job_id = asked.job_id and leased.tenant = p_tenant),
-                    (select true from duly.dead where dead.run_id = asked.job_id and dead.job_id = asked.job_id and dead.tenant = p_tenant),
-                    (select true from duly.attempts where attempts.run_id = asked.job_id and attempts.job_id = asked.job_id and attempts.tenant = p_tenant limit 1)) is null
+    select requested.job_id, exists (select from duly.jobs where jobs.job_id = requested.job_id and jobs.tenant = p_tenant) as is_schedule into v_bad
+      from (select distinct (pair->>0)::uuid as job_id from unnest(p_options) as given(options) cross join jsonb_array_elements(given.options->'depends_on') as pair) as requested
+     where coalesce((select true from duly.timers where timers.run_id = requested.job_id and timers.job_id = requested.job_id and timers.tenant = p_tenant),
+                    (select true from duly.blocked where blocked.run_id = requested.job_id and blocked.job_id = requested.job_id and blocked.tenant = p_tenant),
+                    (select true from duly.ready where ready.run_id = requested.job_id and ready.job_id = requested.job_id and ready.tenant = p_tenant),
+                    (select true from duly.leased where leased.run_id = requested.job_id and leased.job_id = requested.job_id and leased.tenant = p_tenant),
+                    (select true from duly.dead where dead.run_id = requested.job_id and dead.job_id = requested.job_id and dead.tenant = p_tenant),
+                    (select true from duly.attempts where attempts.run_id = requested.job_id and attempts.job_id = requested.job_id and attempts.tenant = p_tenant limit 1)) is null
      limit 1;
     if found then
         raise exception using errcode = 'DU005', message = case when v_bad.is_schedule
@@ -108,21 +108,21 @@ language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 begin
     with found as materialized (                       -- By place: whatever the tables were when this was planned, each is looked up by its key.
-        select place.ctid, place.child, place.parent, place.on_end, ended.state,
-               duly.holds_for(place.on_end, case ended.state when 'dead' then 'failed' else ended.state end) as holds
+        select edge.ctid, edge.child, edge.parent, edge.on_end, ended.state,
+               duly.holds_for(edge.on_end, case ended.state when 'dead' then 'failed' else ended.state end) as holds
           from unnest(p_parents, p_states) as ended(run_id, state)
-         cross join lateral (select ctid, child, parent, on_end from duly.dependencies where dependencies.parent = ended.run_id offset 0) as place
-         where place.child = any (p_children)),
-    gone as (delete from duly.dependencies where ctid = any (array(select ctid from found))),
+         cross join lateral (select ctid, child, parent, on_end from duly.dependencies where dependencies.parent = ended.run_id offset 0) as edge
+         where edge.child = any (p_children)),
+    removed as (delete from duly.dependencies where ctid = any (array(select ctid from found))),
     counted as (
         select child, count(*)::integer as ended,
                min(format('job %s is %s, and this was to run %s', parent, state,
                           case on_end when 'always' then 'after its end' else 'on its ' || on_end end)) filter (where not holds) as unmet
           from found group by child)
-    update duly.dependents set waits = waits - told.ended, unmet = coalesce(dependents.unmet, told.unmet)
-      from (select counted.ended, counted.unmet, place.ctid from counted
-             cross join lateral (select ctid from duly.dependents where dependents.child = counted.child offset 0) as place) as told
-     where dependents.ctid = told.ctid;
+    update duly.dependents set waits = waits - reported.ended, unmet = coalesce(dependents.unmet, reported.unmet)
+      from (select counted.ended, counted.unmet, dependent.ctid from counted
+             cross join lateral (select ctid from duly.dependents where dependents.child = counted.child offset 0) as dependent) as reported
+     where dependents.ctid = reported.ctid;
 end $$;
 
 -- Let go those that wait for nothing any more, whose followings are locked: each goes on, or is skipped. One whose row somebody else
@@ -131,17 +131,17 @@ create or replace function duly.open_dependents(p_children uuid[], p_now timesta
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
-    v_gone uuid[] := '{}';
+    v_moved uuid[] := '{}';
     v_one  duly.dependents;
 begin
-    v_gone := array(select child from duly.dependents where child = any (p_children) and waits = 0 and unmet is null);
-    if v_gone <> '{}' then
-        v_gone := duly.release_nodes(v_gone, p_now);
+    v_moved := array(select child from duly.dependents where child = any (p_children) and waits = 0 and unmet is null);
+    if v_moved <> '{}' then
+        v_moved := duly.release_nodes(v_moved, p_now);
     end if;
     for v_one in select * from duly.dependents where child = any (p_children) and waits = 0 and unmet is not null order by child loop
-        v_gone := v_gone || duly.end_nodes(array[v_one.child], 'skipped', v_one.unmet, p_now);
+        v_moved := v_moved || duly.end_nodes(array[v_one.child], 'skipped', v_one.unmet, p_now);
     end loop;
-    delete from duly.dependents where child = any (v_gone);
+    delete from duly.dependents where child = any (v_moved);
     insert into duly.dependency_checks (child, due_at)
     select child, p_now + interval '0.5 seconds' from duly.dependents where child = any (p_children) and waits = 0;
 end $$;
@@ -164,7 +164,7 @@ declare
     v_parents  uuid[];
     v_states   text[];
     v_moving   uuid[];
-    v_gone     uuid[];
+    v_moved     uuid[];
 begin
     with taken as (
         delete from duly.dependency_checks where check_id = any (array(
@@ -177,11 +177,11 @@ begin
     end if;
     perform set_config('duly.following', 'opening', true);
     perform from duly.dependents where child = any (v_children) order by child for no key update;
-    v_gone := array(select child from unnest(v_children) as child
+    v_moved := array(select child from unnest(v_children) as child
                      where (select true from duly.blocked where blocked.run_id = child and blocked.waits_for = 'dependency') is null);
-    delete from duly.dependents where child = any (v_gone);
-    delete from duly.dependencies where child = any (v_gone);
-    with asked as materialized (select distinct parent from duly.dependencies where child = any (v_children)),
+    delete from duly.dependents where child = any (v_moved);
+    delete from duly.dependencies where child = any (v_moved);
+    with requested as materialized (select distinct parent from duly.dependencies where child = any (v_children)),
     placed as materialized (                           -- One statement, one snapshot: a run stands in one box of it at most.
         select parent,
                coalesce((select true from duly.timers where timers.run_id = parent), (select true from duly.blocked where blocked.run_id = parent),
@@ -190,7 +190,7 @@ begin
                         (select true from duly.blocked where blocked.run_id = parent for key share skip locked),
                         (select true from duly.ready where ready.run_id = parent for key share skip locked),
                         (select true from duly.leased where leased.run_id = parent for key share skip locked), false) as is_free
-          from asked),
+          from requested),
     looked as (
         select parent, is_live, is_free,
                case when not is_live then coalesce(

@@ -5,7 +5,7 @@
 -- what nobody knows waits for a person. What stands aside counts where nobody serves its queue. What a person holds is left out, and so is
 -- the backfill lane, which is meant to wait.
 -- At most about twice a second, however many do it. Returns how many stand there; null: somebody else did it just now.
-create or replace function duly.record_overloads(p_default interval, p_lines integer) returns integer
+create or replace function duly.record_overloads(p_default interval, p_subqueues integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
@@ -25,16 +25,16 @@ begin
             select ready.queue, ready.tenant, ready.priority, ready.due_at from duly.ready
              where not ready.is_unroutable and (ready.queue, ready.tenant, ready.priority) > (heads.queue, heads.tenant, heads.priority)
              order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1) as next),
-    asides as (
+    unroutable_heads as (
         (select queue, handler, tenant, priority, due_at from duly.ready where is_unroutable order by queue, handler, tenant, priority, due_at limit 1)
         union all
-        select next.queue, next.handler, next.tenant, next.priority, next.due_at from asides cross join lateral (
+        select next.queue, next.handler, next.tenant, next.priority, next.due_at from unroutable_heads cross join lateral (
             select ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at from duly.ready
-             where ready.is_unroutable and (ready.queue, ready.handler, ready.tenant, ready.priority) > (asides.queue, asides.handler, asides.tenant, asides.priority)
+             where ready.is_unroutable and (ready.queue, ready.handler, ready.tenant, ready.priority) > (unroutable_heads.queue, unroutable_heads.handler, unroutable_heads.tenant, unroutable_heads.priority)
              order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as next),
     oldest as (
         select each.tenant, each.queue, min(each.due_at) as due_at from (
-            select head.tenant, head.queue, first.due_at from (select * from heads limit p_lines) as head cross join lateral (
+            select head.tenant, head.queue, first.due_at from (select * from heads limit p_subqueues) as head cross join lateral (
                    select waiting.due_at from (
                        select ready.due_at, ready.handler from duly.ready
                         where not ready.is_unroutable and ready.queue = head.queue and ready.tenant = head.tenant and ready.priority = head.priority
@@ -47,7 +47,7 @@ begin
              where head.priority < 100 and head.due_at <= v_now
                and not exists (select from duly.pauses where coalesce(pauses.tenant, head.tenant) = head.tenant and coalesce(pauses.queue, head.queue) = head.queue)
             union all                                  -- Where nobody serves the queue any more, what stands aside waits like all the rest.
-            select head.tenant, head.queue, head.due_at from (select * from asides limit p_lines) as head
+            select head.tenant, head.queue, head.due_at from (select * from unroutable_heads limit p_subqueues) as head
              where head.priority < 100 and head.due_at <= v_now
                and not exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
                                   and coalesce(workers.tenant, head.tenant) = head.tenant)

@@ -8,10 +8,10 @@ language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     insert into duly.progress (run_id, fence, done, total, note, updated_at)
-    select told.run_id, told.fence, told.done, told.total, told.note, duly.clock_now()
-      from unnest(p_run_ids, p_fences, p_done, p_totals, p_notes) as told(run_id, fence, done, total, note)
-      join duly.leased on leased.run_id = told.run_id and leased.fence = told.fence and (leased.worker_id = p_worker_id) is true
-     order by told.run_id
+    select reported.run_id, reported.fence, reported.done, reported.total, reported.note, duly.clock_now()
+      from unnest(p_run_ids, p_fences, p_done, p_totals, p_notes) as reported(run_id, fence, done, total, note)
+      join duly.leased on leased.run_id = reported.run_id and leased.fence = reported.fence and (leased.worker_id = p_worker_id) is true
+     order by reported.run_id
     on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
                                        updated_at = excluded.updated_at
      where progress.fence <= excluded.fence;
@@ -22,7 +22,7 @@ end $$;
 -- settle are refused after it. p_again: some of the lines may be kept already, and each is looked up by its number, not joined.
 create or replace function duly.append_logs(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_attempts integer[], p_numbers integer[], p_moments timestamptz[],
-    p_levels text[], p_messages text[], p_fields text[], p_again boolean) returns void
+    p_levels text[], p_messages text[], p_fields text[], p_is_retry boolean) returns void
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
@@ -33,7 +33,7 @@ begin
                as line(run_id, fence, attempt, number, logged_at, level, message, fields)
           join duly.leased on leased.run_id = line.run_id and leased.fence = line.fence and (leased.worker_id = p_worker_id) is true
          order by line.run_id, line.number for key share of leased) as held
-     where not (p_again and coalesce((
+     where not (p_is_retry and coalesce((
         select true from duly.logs where logs.run_id = held.run_id and logs.attempt = held.attempt and logs.number = held.number limit 1), false));
 end $$;
 

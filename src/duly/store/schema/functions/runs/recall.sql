@@ -84,7 +84,7 @@ begin
         select ahead.run_id from duly.leased as ahead where ahead.job_id = any (p_job_ids) and ahead.attempt = 1
            and ahead.run_id = duly.occurrence_id(ahead.job_id, ahead.scheduled_at, 'schedule')
         union
-        select asked.run_id from unnest(p_run_ids) as asked(run_id))
+        select requested.run_id from unnest(p_run_ids) as requested(run_id))
     insert into duly.signals (worker_id, run_id, fence, what, sent_at)
     select leased.worker_id, leased.run_id, leased.fence, 'recall', v_now from held join duly.leased on leased.run_id = held.run_id
      where exists (select from duly.workers where workers.worker_id = leased.worker_id and workers.tenant is null) and not coalesce(leased.options ?| array['concurrency', 'rate'], false)
@@ -99,8 +99,8 @@ create or replace function duly.unanswered(p_run_ids uuid[], p_fences bigint[]) 
 language plpgsql stable {planned by index, by loop} as $$
 begin
     return query
-    select leased.run_id from unnest(p_run_ids, p_fences) as asked(run_id, fence)
-      join duly.leased on leased.run_id = asked.run_id and leased.fence = asked.fence
+    select leased.run_id from unnest(p_run_ids, p_fences) as requested(run_id, fence)
+      join duly.leased on leased.run_id = requested.run_id and leased.fence = requested.fence
      where exists (select from duly.signals where signals.worker_id = leased.worker_id and signals.run_id = leased.run_id
                       and signals.fence = leased.fence and signals.what = 'recall');
 end $$;

@@ -32,7 +32,7 @@ begin
         select {run: attempt = attempt - 1}, 'recall', '', v_now
           from back where not cancelled and run_id in (select answered.run_id from answered)
         on conflict do nothing),
-    again as (
+    requeued as (
         insert into duly.ready ({run})
         select {run: attempt = attempt - 1}
           from back where not cancelled and not coalesce(options ? 'rate', false) and run_id not in (select answered.run_id from answered)
@@ -134,7 +134,7 @@ language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_gone    uuid[];
+    v_removed    uuid[];
     v_job_ids uuid[];
     v_tenants integer[];
     v_options jsonb[];
@@ -145,22 +145,22 @@ begin
          where signals.what = 'cancel' and signals.sent_at <= v_now - p_stop and leased.options->'overlap'->>0 = 'cancel_running'
            and exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.waits_for = 'concurrency' and blocked.key = leased.options->'concurrency'->>0)
          limit 1000),
-    gone as (
+    removed as (
         delete from duly.leased using overstayed
          where leased.run_id = overstayed.run_id and leased.fence = overstayed.fence and (leased.worker_id = overstayed.worker_id) is true
         returning leased.*),
-    heard as (delete from duly.signals using gone where signals.worker_id = gone.worker_id and signals.run_id = gone.run_id and signals.fence = gone.fence),
-    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    heard as (delete from duly.signals using removed where signals.worker_id = removed.worker_id and signals.run_id = removed.run_id and signals.fence = removed.fence),
+    unneeded as (delete from duly.checkpoints using removed where checkpoints.run_id = removed.run_id),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became, queue, handler, worker_id,
                                    reason, metadata, generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, fence, tenant, attempt, 'lost', 'cancelled', queue, handler, worker_id,
                'did not stop in time, and the next run takes its place', duly.metadata_of(options),
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
-          from gone)
-    select array_agg(run_id), array_agg(job_id), array_agg(tenant), array_agg(options) into v_gone, v_job_ids, v_tenants, v_options from gone;
+          from removed)
+    select array_agg(run_id), array_agg(job_id), array_agg(tenant), array_agg(options) into v_removed, v_job_ids, v_tenants, v_options from removed;
     perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
-    return query select unnest(v_gone);
+    return query select unnest(v_removed);
 end $$;
 
 grant execute on function duly.hand_back, duly.retire to duly_api;

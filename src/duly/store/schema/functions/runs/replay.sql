@@ -10,8 +10,8 @@ declare
 begin
     return query
     with risen as (
-        delete from duly.dead using unnest(p_run_ids, p_delays) as asked(run_id, delay) where dead.run_id = asked.run_id and duly.is_ours(dead.tenant)
-        returning {dead.run: due_at = greatest(v_now + coalesce(asked.delay, interval '0'), scheduled_at), losses = 0::smallint,
+        delete from duly.dead using unnest(p_run_ids, p_delays) as requested(run_id, delay) where dead.run_id = requested.run_id and duly.is_ours(dead.tenant)
+        returning {dead.run: due_at = greatest(v_now + coalesce(requested.delay, interval '0'), scheduled_at), losses = 0::smallint,
                    options = duly.carry_on(options - array['since', 'snoozes', 'probes'],
                                            jsonb_build_object('replays', replays + 1, 'attempts_before', attempt))}),
     bygones as (                                       -- A cancel that came too late for the run's former life is not for this one.
@@ -35,13 +35,13 @@ declare
     v_now timestamptz := duly.clock_now();
 begin
     return query
-    with gone as (delete from duly.dead where dead.run_id = any (p_run_ids) and duly.is_ours(dead.tenant) returning *),
-    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
+    with removed as (delete from duly.dead where dead.run_id = any (p_run_ids) and duly.is_ours(dead.tenant) returning *),
+    unneeded as (delete from duly.checkpoints using removed where checkpoints.run_id = removed.run_id)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                generation, priority, payload, payload_stored, options)
     select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded', duly.metadata_of(options - 'callbacks'),
            nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
-      from gone
+      from removed
     returning attempts.run_id;
 end $$;
 

@@ -15,15 +15,15 @@ $$;
 -- Record successes that have no consequence and take the runs out of their holder's hands. Returns the fences and runs that
 -- were there; for a missing one nothing has changed.
 create or replace function duly.finish(
-    p_worker_id uuid, p_slots tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
+    p_worker_id uuid, p_tids tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
 returns table (run_id uuid, fence bigint)
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     return query
     with done as (
-        delete from duly.leased using unnest(p_slots, p_fences, p_started, p_finished, p_results) as held(place, fence, started_at, finished_at, result)
-         where leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
+        delete from duly.leased using unnest(p_tids, p_fences, p_started, p_finished, p_results) as held(tid, fence, started_at, finished_at, result)
+         where leased.ctid = held.tid and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.*, held.started_at, held.finished_at, held.result)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
                                queue, handler, worker_id, result, metadata, generation, priority, payload, payload_stored, options)
@@ -73,7 +73,7 @@ begin
                        then 'cancelled' else held.became end as became),
     retrying as (                                      -- A retry is part of its run, so it keeps the place where order matters; any other gate's it gives back.
         select done.*, case when duly.keeps_slot(options) then options || '{"held": true}' else options end as carried from done where became = 'retrying'),
-    again as (
+    requeued as (
         insert into duly.ready ({run})
         select {run: options = carried}
           from retrying where due_at <= v_now + p_horizon and not duly.must_enter(carried)
@@ -119,11 +119,11 @@ returns table (run_id uuid, fence bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 begin
     return query
-    select settled.run_id, settled.fence from unnest(p_run_ids, p_fences) as asked(run_id, fence)
+    select settled.run_id, settled.fence from unnest(p_run_ids, p_fences) as requested(run_id, fence)
      cross join lateral (                              -- The limit keeps each from being looked for among all of history.
            select attempts.run_id, attempts.fence from duly.attempts
-            where attempts.run_id = asked.run_id
-              and (attempts.fence = asked.fence and attempts.worker_id = p_worker_id and attempts.outcome not in ('fenced', 'lost')) is true
+            where attempts.run_id = requested.run_id
+              and (attempts.fence = requested.fence and attempts.worker_id = p_worker_id and attempts.outcome not in ('fenced', 'lost')) is true
               and duly.is_ours(attempts.tenant)
             limit 1) as settled;
 end $$;

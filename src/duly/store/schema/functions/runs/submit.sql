@@ -159,7 +159,7 @@ declare
     v_bad     record;
     v_ids     uuid[];
     v_moments timestamptz[];
-    v_followers uuid[];
+    v_dependents uuid[];
     v_options jsonb[];
 begin
     perform duly.must_be_ours(p_tenant);
@@ -194,7 +194,7 @@ begin
         perform duly.check_names(v_bad.handler, v_bad.queue);
         perform duly.check_one(v_bad.at, v_bad.delay, v_bad.bytes, v_bad.priority, duly.without_dependencies(v_bad.options::jsonb), v_now, p_grace);
     end if;
-    with asked as materialized (
+    with requested as materialized (
         select u.number, duly.run_id(moment.at, v_name || u.number::text) as run_id, moment.at as due_at, u.handler, u.queue, u.priority,
                u.payload::jsonb as payload, duly.numbered(u.options::jsonb) as options, octet_length(u.payload) > 1024 as stored
           from unnest(p_handlers, p_queues, p_priorities, p_at, p_delays, p_payloads, p_options) with ordinality
@@ -202,30 +202,30 @@ begin
          cross join lateral (select coalesce(u.at, v_now + coalesce(u.delay, interval '0')) as at) as moment),
     stored as (
         insert into duly.payloads (job_id, generation, body, stored_at)
-        select run_id, 1, payload, v_now from asked where stored),
+        select run_id, 1, payload, v_now from requested where stored),
     later as (
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
                                  queue, handler, payload, options, shard)
         select run_id, run_id, due_at, due_at, 1, p_tenant, priority, stored, queue, handler,
                case when not stored then payload end, options, duly.shard_of(run_id)
-          from asked where (due_at > v_now + p_horizon or duly.has_limits(options)) and options->'depends_on' is null),
+          from requested where (due_at > v_now + p_horizon or duly.has_limits(options)) and options->'depends_on' is null),
     soon as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                 payload_stored, queue, handler, payload, options)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options
-          from asked where due_at <= v_now + p_horizon and not duly.has_limits(options) and options->'depends_on' is null),
+          from requested where due_at <= v_now + p_horizon and not duly.has_limits(options) and options->'depends_on' is null),
     following as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                   payload_stored, queue, handler, payload, options, waits_for, key, blocked_at)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options, 'dependency', '', v_now
-          from asked where options->'depends_on' is not null)
+          from requested where options->'depends_on' is not null)
     select array_agg(run_id order by number), array_agg(due_at order by number), array_agg(run_id) filter (where options->'depends_on' is not null),
            array_agg(options) filter (where options->'depends_on' is not null)
-      into v_ids, v_moments, v_followers, v_options from asked;
-    if v_followers is not null then
-        perform duly.add_dependencies(p_tenant, v_followers, v_options, v_now);
+      into v_ids, v_moments, v_dependents, v_options from requested;
+    if v_dependents is not null then
+        perform duly.add_dependencies(p_tenant, v_dependents, v_options, v_now);
     end if;
     perform duly.admit(p_tenant, 0, cardinality(p_handlers));
     return query select u.run_id, u.moment, false from unnest(v_ids, v_moments) as u(run_id, moment);

@@ -76,7 +76,7 @@ create or replace function duly.cancel_backfill(p_backfill_id uuid) returns inte
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_backfill duly.backfills;
-    v_gone     integer;
+    v_removed     integer;
 begin
     select * into v_backfill from duly.backfills where backfills.backfill_id = p_backfill_id and duly.is_ours(backfills.tenant)
        for update;
@@ -89,18 +89,18 @@ begin
                     'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.created)), duly.clock_now())
            from duly.jobs where jobs.job_id = v_backfill.job_id;
     end if;
-    select count(*) into v_gone from duly.cancel(array(
+    select count(*) into v_removed from duly.cancel(array(
         select waiting.run_id from (
             select blocked.run_id, blocked.job_id, blocked.scheduled_at from duly.blocked
             union all select ready.run_id, ready.job_id, ready.scheduled_at from duly.ready
             union all select timers.run_id, timers.job_id, timers.scheduled_at from duly.timers where timers.run_id is not null) as waiting
          where waiting.job_id = v_backfill.job_id and waiting.scheduled_at >= v_backfill.from_at and waiting.scheduled_at < v_backfill.to_at
            and waiting.run_id = duly.occurrence_id(v_backfill.job_id, waiting.scheduled_at, v_backfill.origin)), 'the backfill was cancelled');
-    if v_backfill.state = 'done' and v_gone = 0 then
+    if v_backfill.state = 'done' and v_removed = 0 then
         update duly.backfills set state = 'done' where backfills.backfill_id = p_backfill_id;
         return null;                                   -- All of it had begun.
     end if;
-    return v_gone;
+    return v_removed;
 end $$;
 
 grant execute on function duly.submit_backfill, duly.cancel_backfill to duly_api;

@@ -25,8 +25,8 @@ language plpgsql stable {planned by index, by loop} as $$
 begin
     return query
     with found as (
-        select jobs.* from unnest(p_names) as asked(name)
-          join duly.jobs on jobs.tenant = p_tenant and jobs.name = asked.name and jobs.name is not null and jobs.state in ('active', 'paused')
+        select jobs.* from unnest(p_names) as requested(name)
+          join duly.jobs on jobs.tenant = p_tenant and jobs.name = requested.name and jobs.name is not null and jobs.state in ('active', 'paused')
         union all
         select jobs.* from duly.jobs
          where jobs.tenant = p_tenant and jobs.source = p_source and jobs.owner = 'code' and jobs.name is not null and jobs.state <> 'cancelled')

@@ -39,7 +39,7 @@ create or replace function duly.keeps_slot(p_options jsonb) returns boolean lang
 $$;
 
 create or replace function duly.numbered(p_options jsonb) returns jsonb language sql as $$
-    select case when p_options->'fifo' = 'true' then p_options || jsonb_build_object('fifo', nextval('duly.lines')) else p_options end
+    select case when p_options->'fifo' = 'true' then p_options || jsonb_build_object('fifo', nextval('duly.fifo_numbers')) else p_options end
 $$;
 
 -------------------------------------------------------------------------------------------------------- limits of a key

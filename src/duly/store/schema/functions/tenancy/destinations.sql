@@ -99,7 +99,7 @@ begin
            case when jsonb_typeof(failed.detail->'status') = 'number' then (failed.detail->'status')::integer end, failed.reason
       from duly.attempts_failed as failed
      where failed.handler = '@webhook' and failed.outcome in ('failed', 'timed_out')
-       and failed.tenant = p_tenant and duly.origin_told(failed.detail) = p_origin
+       and failed.tenant = p_tenant and duly.reported_origin(failed.detail) = p_origin
        and (failed.finished_at, failed.run_id, failed.attempt)
            < (coalesce(p_before_at, 'infinity'), coalesce(p_before, 'ffffffff-ffff-ffff-ffff-ffffffffffff'), coalesce(p_before_attempt, 0))
      order by failed.finished_at desc, failed.run_id desc, failed.attempt desc limit p_limit;

@@ -7,19 +7,19 @@ language plpgsql {planned by index, by loop} as $$
 declare
     v_ended uuid;
 begin
-    select asked.parent into v_ended from (select distinct parent from unnest(p_parents) as parent where parent is not null) as asked
+    select requested.parent into v_ended from (select distinct parent from unnest(p_parents) as parent where parent is not null) as requested
       left join lateral (
-                  select tenant from duly.timers where timers.run_id = asked.parent
-        union all select tenant from duly.blocked where blocked.run_id = asked.parent
-        union all select tenant from duly.ready where ready.run_id = asked.parent
-        union all select tenant from duly.leased where leased.run_id = asked.parent limit 1) as place on true
+                  select tenant from duly.timers where timers.run_id = requested.parent
+        union all select tenant from duly.blocked where blocked.run_id = requested.parent
+        union all select tenant from duly.ready where ready.run_id = requested.parent
+        union all select tenant from duly.leased where leased.run_id = requested.parent limit 1) as box on true
      where place.tenant is distinct from p_tenant limit 1;
     if found then
         raise exception using errcode = 'DU030', message = format('run %s is not under way, so it can have no subtasks', v_ended);
     end if;
     insert into duly.subtasks (parent, run_id, tenant, recorded_at)
-    select asked.parent, asked.run_id, p_tenant, duly.clock_now() from unnest(p_parents, p_run_ids) as asked(parent, run_id)
-     where asked.parent is not null
+    select requested.parent, requested.run_id, p_tenant, duly.clock_now() from unnest(p_parents, p_run_ids) as requested(parent, run_id)
+     where requested.parent is not null
     on conflict do nothing;
 end $$;
 

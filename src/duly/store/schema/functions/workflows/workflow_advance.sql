@@ -46,7 +46,7 @@ declare
     v_opened    uuid[];
     v_names     text[];
     v_released  uuid[];
-    v_gone      uuid[];
+    v_moved      uuid[];
     v_counted   uuid[] := '{}';
     v_special   boolean;
     v_other     record;
@@ -97,8 +97,8 @@ begin
                array_agg(name) filter (where state = 'waiting')
           into v_released, v_opened, v_names from lowered where waits = 0;
         if v_released is not null then
-            v_gone := duly.release_nodes(v_released, v_now);
-            if cardinality(v_gone) < cardinality(v_released) then
+            v_moved := duly.release_nodes(v_released, v_now);
+            if cardinality(v_moved) < cardinality(v_released) then
                 perform duly.add_workflow_task(workflow_id, 'look', v_now) from unnest(v_locked) as workflow_id;
             end if;
         end if;
@@ -130,7 +130,7 @@ language plpgsql {planned by index, by loop, in order} as $$
 declare
     v_released uuid[];
     v_skipped  uuid[];
-    v_gone     uuid[];
+    v_moved     uuid[];
     v_map      duly.workflow_nodes;
     v_done     boolean;
     v_cancel   record;
@@ -143,31 +143,31 @@ begin
            bool_or(flow_state = 'cancelling')
       into v_released, v_skipped, v_maps, v_stopping
       from (select node.*, (select flow.state from duly.workflows as flow where flow.workflow_id = node.workflow_id) as flow_state
-              from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-              join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
+              from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+              join duly.workflow_nodes as node on node.workflow_id = requested.workflow_id and node.name = requested.name
              where node.state = 'waiting' and node.waits = 0) as opened;
     if v_released is not null then
-        v_gone := duly.release_nodes(v_released, p_now);
+        v_moved := duly.release_nodes(v_released, p_now);
         update duly.workflow_nodes set state = 'ready', released_at = p_now
-          from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-         where workflow_nodes.workflow_id = asked.workflow_id and workflow_nodes.name = asked.name and run_id = any (v_gone) and state = 'waiting';
+          from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+         where workflow_nodes.workflow_id = requested.workflow_id and workflow_nodes.name = requested.name and run_id = any (v_moved) and state = 'waiting';
     end if;
     if v_skipped is not null then
-        v_gone := coalesce(v_gone, '{}') || duly.end_nodes(v_skipped, 'skipped', 'skipped_condition', p_now);
+        v_moved := coalesce(v_moved, '{}') || duly.end_nodes(v_skipped, 'skipped', 'skipped_condition', p_now);
     end if;
     if v_stopping then
         for v_cancel in select flow.workflow_id, flow.reason, array_agg(node.run_id) as run_ids
-                          from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-                          join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
-                          join duly.workflows as flow on flow.workflow_id = asked.workflow_id
+                          from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+                          join duly.workflow_nodes as node on node.workflow_id = requested.workflow_id and node.name = requested.name
+                          join duly.workflows as flow on flow.workflow_id = requested.workflow_id
                          where node.state = 'waiting' and flow.state = 'cancelling' group by 1, 2 loop
             perform duly.end_nodes(v_cancel.run_ids, 'cancelled', coalesce(v_cancel.reason, 'cancelled'), p_now);
         end loop;
     end if;
     if v_maps then
-        for v_map in select node.* from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-                       join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
-                       join duly.workflows as flow on flow.workflow_id = asked.workflow_id
+        for v_map in select node.* from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+                       join duly.workflow_nodes as node on node.workflow_id = requested.workflow_id and node.name = requested.name
+                       join duly.workflows as flow on flow.workflow_id = requested.workflow_id
                       where node.state = 'waiting' and node.waits = 0 and node.map is not null and node.item_of is null
                         and (node.items is not null or node.unmet = 0) and flow.state = 'running' loop
             v_done := case when v_map.items is null then duly.spread(v_map, p_now) else duly.gather_items(v_map, p_now) end;
@@ -176,11 +176,11 @@ begin
             end if;
         end loop;
     end if;
-    if coalesce(cardinality(v_gone), 0) < coalesce(cardinality(v_released), 0) + coalesce(cardinality(v_skipped), 0) then
+    if coalesce(cardinality(v_moved), 0) < coalesce(cardinality(v_released), 0) + coalesce(cardinality(v_skipped), 0) then
         perform duly.add_workflow_task(missed.workflow_id, 'look', p_now) from (
-            select distinct node.workflow_id from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-              join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
-             where node.run_id = any (v_released || v_skipped) and node.run_id <> all (v_gone)) as missed;
+            select distinct node.workflow_id from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+              join duly.workflow_nodes as node on node.workflow_id = requested.workflow_id and node.name = requested.name
+             where node.run_id = any (v_released || v_skipped) and node.run_id <> all (v_moved)) as missed;
     end if;
 end $$;
 

@@ -88,9 +88,9 @@ begin
         select wanted.workflow_id, wanted.name, wanted.parent, wanted.is_parent, node.result, node.reason,
                sum(case when node.reason is null then coalesce(octet_length(node.result::text), 0) else 0 end)
                    over (partition by wanted.workflow_id, wanted.name) as total
-          from (select asked.workflow_id, asked.name, edge.parent, true as is_parent
-                  from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-                  join duly.workflow_edges as edge on edge.workflow_id = asked.workflow_id and edge.child = split_part(asked.name, '[', 1)
+          from (select requested.workflow_id, requested.name, edge.parent, true as is_parent
+                  from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+                  join duly.workflow_edges as edge on edge.workflow_id = requested.workflow_id and edge.child = split_part(requested.name, '[', 1)
                  where right(edge.parent, 1) <> ']'
                 union all
                 select named.workflow_id, named.name, named.parent, false

@@ -30,20 +30,20 @@ create or replace function duly.create_rows(p_workflow_id uuid, p_names text[], 
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
-    with asked as (
+    with requested as (
         select node.*, duly.created_at(p_workflow_id) as created_at, octet_length(node.payload::text) > 1024 as stored,
                case when node.replays > 0
                     then greatest(node.last_attempt, (select max(attempts.attempt) from duly.attempts where attempts.run_id = node.run_id)) else 0 end as attempt
           from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.name = any (p_names)),
     stored as (
-        insert into duly.payloads (job_id, generation, body, stored_at) select run_id, 1, payload, p_now from asked where stored
+        insert into duly.payloads (job_id, generation, body, stored_at) select run_id, 1, payload, p_now from requested where stored
         on conflict do nothing)
     insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
                               queue, handler, payload, options, waits_for, key, blocked_at)
     select run_id, run_id, created_at, greatest(created_at, p_now), 1, tenant, attempt, priority, 0, false, stored, queue, handler, case when not stored then payload end,
            case when replays > 0 then options || jsonb_build_object('replays', replays, 'attempts_before', attempt) else options end,
            'workflow', p_workflow_id::text, p_now
-      from asked
+      from requested
     on conflict do nothing;
 end $$;
 
@@ -53,7 +53,7 @@ create or replace function duly.release_nodes(p_run_ids uuid[], p_now timestampt
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
-    v_gone uuid[];
+    v_removed uuid[];
 begin
     with taken as (
         delete from duly.blocked where ctid = any (array(
@@ -69,8 +69,8 @@ begin
         select {run: due_at = new_due_at}, duly.shard_of(job_id)
           from taken where new_due_at > p_now + p_horizon or duly.must_enter(options) or options ? 'rate'
         on conflict do nothing)
-    select array_agg(run_id) into v_gone from taken;
-    return coalesce(v_gone, '{}');
+    select array_agg(run_id) into v_removed from taken;
+    return coalesce(v_removed, '{}');
 end $$;
 
 -- End rows that wait under a workflow's gate, with a record. Rows that somebody has locked stay. Returns those that went.
@@ -78,7 +78,7 @@ create or replace function duly.end_nodes(p_run_ids uuid[], p_outcome text, p_re
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
-    v_gone uuid[];
+    v_removed uuid[];
 begin
     with taken as (
         delete from duly.blocked where ctid = any (array(
@@ -96,8 +96,8 @@ begin
         select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, p_outcome::duly.outcome, p_outcome::duly.state, queue, handler, p_reason,
                duly.metadata_of(options), nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from taken)
-    select array_agg(run_id) into v_gone from taken;
-    return coalesce(v_gone, '{}');
+    select array_agg(run_id) into v_removed from taken;
+    return coalesce(v_removed, '{}');
 end $$;
 
 ------------------------------------------------------------------------------------------------------------------- maps

@@ -106,11 +106,11 @@ begin
            and blocked.waits_for = 'workflow' and blocked.key = p_workflow_id::text
         returning blocked.run_id, blocked.job_id, blocked.scheduled_at, blocked.due_at, blocked.tenant, blocked.attempt, blocked.queue,
                   blocked.handler, blocked.options),
-    gone as (select * from buried union all select * from waiting)
+    removed as (select * from buried union all select * from waiting)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata)
     select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'its map is replayed',
            duly.metadata_of(options - array['node', 'callbacks'])
-      from gone;
+      from removed;
     update duly.workflow_nodes as map set item_attempts = coalesce(map.item_attempts, '{}') || (
                select jsonb_object_agg(item.name, item.last_attempt) from duly.workflow_nodes as item
                 where item.workflow_id = p_workflow_id and item.item_of = map.name and item.name = any (v_items))

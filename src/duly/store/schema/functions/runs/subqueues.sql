@@ -13,35 +13,35 @@ $$;
 -- Lines come as arrays, in order of queue and tenant.
 create or replace function duly.plan_claim(
     p_numbers integer[], p_tenants integer[], p_weights integer[], p_tenant_weights integer[], p_limit integer, p_seed bigint)
-returns table (line integer, quota integer, rest integer, is_alone boolean)
+returns table (subqueue integer, quota integer, rest integer, is_alone boolean)
 language sql immutable as $$
-    with lines as (
-        select line::integer, number, tenant, p_weights[number] as queue_weight, tenant_weight
-          from unnest(p_numbers, p_tenants, p_tenant_weights) with ordinality as given(number, tenant, tenant_weight, line)),
+    with subqueues as (
+        select subqueue::integer, number, tenant, p_weights[number] as queue_weight, tenant_weight
+          from unnest(p_numbers, p_tenants, p_tenant_weights) with ordinality as given(number, tenant, tenant_weight, subqueue)),
     shares as (
-        select number, tenant, count(*) as lines, min(line) as first,
-               p_limit::double precision * min(queue_weight) / (select sum(weight) from (select min(queue_weight) as weight from lines group by number) as each)
+        select number, tenant, count(*) as subqueues, min(subqueue) as first,
+               p_limit::double precision * min(queue_weight) / (select sum(weight) from (select min(queue_weight) as weight from subqueues group by number) as each)
                * min(tenant_weight) / sum(min(tenant_weight)) over (partition by number) as share
-          from lines group by number, tenant),
+          from subqueues group by number, tenant),
     summed as (select *, sum(share) over (order by first) + duly.chance(p_seed, 0) as upto from shares),
-    parts as (select number, tenant, lines, (floor(upto) - floor(upto - share))::integer as part from summed),
+    parts as (select number, tenant, subqueues, (floor(upto) - floor(upto - share))::integer as part from summed),
     floors as (
-        select lines.line, parts.lines, parts.part, lines.number, lines.tenant, 0.1::double precision * parts.part / parts.lines as share,
-               row_number() over (partition by lines.number, lines.tenant order by lines.line) * 0.1::double precision * parts.part / parts.lines
-               + duly.chance(p_seed, lines.tenant) as upto
-          from lines join parts on parts.number = lines.number and parts.tenant = lines.tenant where parts.part > 0),
+        select subqueues.subqueue, parts.subqueues, parts.part, subqueues.number, subqueues.tenant, 0.1::double precision * parts.part / parts.subqueues as share,
+               row_number() over (partition by subqueues.number, subqueues.tenant order by subqueues.subqueue) * 0.1::double precision * parts.part / parts.subqueues
+               + duly.chance(p_seed, subqueues.tenant) as upto
+          from subqueues join parts on parts.number = subqueues.number and parts.tenant = subqueues.tenant where parts.part > 0),
     certain as (select *, (floor(upto) - floor(upto - share))::integer as quota from floors)
-    select line, quota, part - sum(quota) over (partition by number, tenant)::integer, lines = 1 from certain order by line
+    select subqueue, quota, part - sum(quota) over (partition by number, tenant)::integer, subqueues = 1 from certain order by subqueue
 $$;
 
 -- How many lines a claim of so many looks at, beyond those that are held.
-create or replace function duly.lines_max(p_limit integer) returns integer language sql stable as $$
+create or replace function duly.subqueues_max(p_limit integer) returns integer language sql stable as $$
     select least(256, greatest(32, 2 * p_limit)) + (select count(*)::integer from duly.pauses)
 $$;
 
 -- The lines of these queues, of the tenants from one to another, given for each queue; without what stands aside. One step of the index for
 -- each line, whatever waits in it.
-create or replace function duly.walk(p_queues text[], p_from integer[], p_to integer[], p_lines_max integer)
+create or replace function duly.walk(p_queues text[], p_from integer[], p_to integer[], p_subqueues_max integer)
 returns table (step bigint, number integer, tenant integer, priority smallint, due_at timestamptz)
 language plpgsql stable as $$
 #variable_conflict use_column
@@ -59,7 +59,7 @@ begin
              where not ready.is_unroutable and ready.queue = p_queues[walk.number] and (ready.tenant, ready.priority) > (walk.tenant, walk.priority)
                and ready.tenant <= p_to[walk.number]
              order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1) as next)
-    select row_number() over (), walk.number, walk.tenant, walk.priority, walk.due_at from (select * from walk limit p_lines_max) as walk;
+    select row_number() over (), walk.number, walk.tenant, walk.priority, walk.due_at from (select * from walk limit p_subqueues_max) as walk;
 end $$;
 
 -- Let the next claim of these queues begin with these tenants. Whoever finds that another is about to says nothing: it is only a turn.
@@ -76,37 +76,37 @@ end $$;
 
 -- The lines that a claim may take from, in order of queue, tenant and priority; without those of tenants that are held. Where there are more than
 -- it looks at, it begins where the last one ended, so that all come up.
-create or replace function duly.lines(p_queues text[], p_tenant integer, p_lines_max integer) returns duly.line[]
+create or replace function duly.subqueues(p_queues text[], p_tenant integer, p_subqueues_max integer) returns duly.subqueue[]
 language plpgsql as $$
 declare
     v_from integer[] := array_fill(coalesce(p_tenant, 0), array[cardinality(p_queues)]);
     v_to   integer[] := array_fill(coalesce(p_tenant, 2147483647), array[cardinality(p_queues)]);
-    v_seen duly.line[];
-    v_more duly.line[];
+    v_seen duly.subqueue[];
+    v_more duly.subqueue[];
 begin
     if p_tenant is null and exists (select from duly.claim_positions) then
-        v_from := array(select coalesce(claim_positions.tenant, 0) from unnest(p_queues) with ordinality as asked(queue, number)
-                          left join duly.claim_positions on claim_positions.queue = asked.queue order by asked.number);
+        v_from := array(select coalesce(claim_positions.tenant, 0) from unnest(p_queues) with ordinality as requested(queue, number)
+                          left join duly.claim_positions on claim_positions.queue = requested.queue order by requested.number);
     end if;
-    v_seen := array(select row(w.number, p_queues[w.number], w.tenant, w.priority, w.due_at, 1, false, 0)::duly.line
-                      from duly.walk(p_queues, v_from, v_to, p_lines_max) as w order by w.step);
-    if p_tenant is null and cardinality(v_seen) < p_lines_max and 0 < any (v_from) then      -- From the first tenant on to where we began.
-        v_more := array(select row(w.number, p_queues[w.number], w.tenant, w.priority, w.due_at, 1, false, 0)::duly.line
+    v_seen := array(select row(w.number, p_queues[w.number], w.tenant, w.priority, w.due_at, 1, false, 0)::duly.subqueue
+                      from duly.walk(p_queues, v_from, v_to, p_subqueues_max) as w order by w.step);
+    if p_tenant is null and cardinality(v_seen) < p_subqueues_max and 0 < any (v_from) then      -- From the first tenant on to where we began.
+        v_more := array(select row(w.number, p_queues[w.number], w.tenant, w.priority, w.due_at, 1, false, 0)::duly.subqueue
                           from duly.walk(p_queues, array_fill(0, array[cardinality(p_queues)]), array(select f.tenant - 1 from unnest(v_from) as f(tenant)),
-                                            p_lines_max - cardinality(v_seen)) as w order by w.step);
+                                            p_subqueues_max - cardinality(v_seen)) as w order by w.step);
         v_seen := v_seen || v_more;
-        if cardinality(v_seen) < p_lines_max then
+        if cardinality(v_seen) < p_subqueues_max then
             perform duly.turn(p_queues, array_fill(0, array[cardinality(p_queues)]));
         end if;
     end if;
-    if p_tenant is null and cardinality(v_seen) >= p_lines_max then
+    if p_tenant is null and cardinality(v_seen) >= p_subqueues_max then
         perform duly.turn(array_agg(last.queue), array_agg(last.tenant))
            from (select distinct on (seen.queue) seen.queue, seen.tenant from unnest(v_seen) with ordinality
                      as seen(number, queue, tenant, priority, due_at, weight, is_limited, taken, step) order by seen.queue, seen.step desc) as last;
     end if;
     return array(
         select row(seen.number, seen.queue, seen.tenant, seen.priority, seen.due_at,
-                   coalesce((select tenants.weight from duly.tenants where tenants.tenant = seen.tenant), 1), false, 0)::duly.line
+                   coalesce((select tenants.weight from duly.tenants where tenants.tenant = seen.tenant), 1), false, 0)::duly.subqueue
           from unnest(v_seen) as seen
          where not exists (select from duly.pauses where pauses.tenant = seen.tenant and coalesce(pauses.queue, seen.queue) = seen.queue)
          order by seen.number, seen.tenant, seen.priority);
@@ -115,25 +115,25 @@ end $$;
 -- How much each line gives in one round: its part of the plan, where what goes by rank is counted out among a tenant's priorities.
 -- Looks at what waits in line, from the first run of each line on, and locks nothing.
 create or replace function duly.quotas(
-    p_lines duly.line[], p_weights integer[], p_handlers text[], p_takes_suspects boolean, p_until timestamptz, p_limit integer,
+    p_subqueues duly.subqueue[], p_weights integer[], p_handlers text[], p_takes_suspects boolean, p_until timestamptz, p_limit integer,
     p_seed bigint)
 returns integer[]
 language plpgsql stable as $$
 #variable_conflict use_column
 declare
-    v_quotas integer[] := array_fill(0, array[cardinality(p_lines)]);
-    v_rest   integer[] := array_fill(0, array[cardinality(p_lines)]);
+    v_quotas integer[] := array_fill(0, array[cardinality(p_subqueues)]);
+    v_rest   integer[] := array_fill(0, array[cardinality(p_subqueues)]);
     v_plan   record;
     v_ranked boolean := false;
 begin
     for v_plan in
-        select plan.* from (select array_agg(line.number) as numbers, array_agg(line.tenant) as tenants, array_agg(line.weight) as weights
-                              from unnest(p_lines) as line) as given
+        select plan.* from (select array_agg(subqueue.number) as numbers, array_agg(subqueue.tenant) as tenants, array_agg(subqueue.weight) as weights
+                              from unnest(p_subqueues) as subqueue) as given
          cross join lateral duly.plan_claim(given.numbers, given.tenants, p_weights, given.weights, p_limit, p_seed) as plan
     loop
-        v_quotas[v_plan.line] := v_plan.quota + case when v_plan.is_alone then v_plan.rest else 0 end;
+        v_quotas[v_plan.subqueue] := v_plan.quota + case when v_plan.is_alone then v_plan.rest else 0 end;
         if not v_plan.is_alone and v_plan.rest > 0 then
-            v_rest[v_plan.line] := v_plan.rest;
+            v_rest[v_plan.subqueue] := v_plan.rest;
             v_ranked := true;
         end if;
     end loop;
@@ -143,16 +143,16 @@ begin
               from unnest(v_quotas) with ordinality as given(quota, number)
               left join (
                 select ranked.number, count(*) as runs
-                  from (select line.place as number, line.rest, row_number() over (partition by line.number, line.tenant order by peek.rank) as place
-                          from unnest(p_lines, v_rest) with ordinality
-                               as line(number, queue, tenant, priority, due_at, weight, is_limited, taken, rest, place)
+                  from (select subqueue.position as number, subqueue.rest, row_number() over (partition by subqueue.number, subqueue.tenant order by peek.rank) as position
+                          from unnest(p_subqueues, v_rest) with ordinality
+                               as subqueue(number, queue, tenant, priority, due_at, weight, is_limited, taken, rest, position)
                          cross join lateral (
-                            select duly.rank(ready.due_at, line.priority) as rank from duly.ready
-                             where not ready.is_unroutable and ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority and ready.due_at >= line.due_at
+                            select duly.rank(ready.due_at, subqueue.priority) as rank from duly.ready
+                             where not ready.is_unroutable and ready.queue = subqueue.queue and ready.tenant = subqueue.tenant and ready.priority = subqueue.priority and ready.due_at >= subqueue.due_at
                                and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= p_until
-                             order by ready.due_at limit line.rest offset line.taken) as peek
-                         where line.rest > 0) as ranked
-                 where ranked.place <= ranked.rest group by ranked.number) as first on first.number = given.number
+                             order by ready.due_at limit subqueue.rest offset subqueue.taken) as peek
+                         where subqueue.rest > 0) as ranked
+                 where ranked.position <= ranked.rest group by ranked.number) as first on first.number = given.number
              order by given.number);
     end if;
     return v_quotas;
@@ -175,33 +175,33 @@ create or replace function duly.is_within(p_limit duly.limits, p_tenant integer,
 $$;
 
 -- The limits that these lines come under, locked until the commit; in one order, so that two claims do not wait for each other.
-create or replace function duly.lock_limits(p_lines duly.line[]) returns duly.limits[]
+create or replace function duly.lock_limits(p_subqueues duly.subqueue[]) returns duly.limits[]
 language plpgsql as $$
 begin
     perform from duly.limits
-      where exists (select from unnest(p_lines) as line where duly.is_within(limits, line.tenant, line.queue))
+      where exists (select from unnest(p_subqueues) as subqueue where duly.is_within(limits, subqueue.tenant, subqueue.queue))
       order by coalesce(limits.tenant, 0), coalesce(limits.queue, '') for update;
     -- As they are now: one may have changed while we waited for it.
     return array(select limits from duly.limits
-                  where exists (select from unnest(p_lines) as line where duly.is_within(limits, line.tenant, line.queue))
+                  where exists (select from unnest(p_subqueues) as subqueue where duly.is_within(limits, subqueue.tenant, subqueue.queue))
                   order by coalesce(limits.tenant, 0), coalesce(limits.queue, ''));
 end $$;
 
 -- Lower quotas until no limit has more than its room: of all the lines under it, as many as fit, from one that chance names.
-create or replace function duly.within_rooms(p_lines duly.line[], p_quotas integer[], p_limits duly.limits[], p_rooms integer[], p_seed bigint) returns integer[]
+create or replace function duly.within_rooms(p_subqueues duly.subqueue[], p_quotas integer[], p_limits duly.limits[], p_rooms integer[], p_seed bigint) returns integer[]
 language plpgsql immutable as $$
 declare
     v_quotas integer[] := p_quotas;
 begin
     for i in 1 .. cardinality(p_limits) loop
         v_quotas := array(
-            select case when asked.is_within then greatest(0, least(asked.quota, p_rooms[i] - asked.upto + asked.quota))::integer else asked.quota end
-              from (select line.quota, line.place, duly.is_within(p_limits[i], line.tenant, line.queue) as is_within,
-                           sum(line.quota) filter (where duly.is_within(p_limits[i], line.tenant, line.queue))
-                               over (order by duly.chance(p_seed, line.place), line.place) as upto
-                      from unnest(p_lines, v_quotas) with ordinality
-                           as line(number, queue, tenant, priority, due_at, weight, is_limited, taken, quota, place)) as asked
-             order by asked.place);
+            select case when requested.is_within then greatest(0, least(requested.quota, p_rooms[i] - requested.upto + requested.quota))::integer else requested.quota end
+              from (select subqueue.quota, subqueue.position, duly.is_within(p_limits[i], subqueue.tenant, subqueue.queue) as is_within,
+                           sum(subqueue.quota) filter (where duly.is_within(p_limits[i], subqueue.tenant, subqueue.queue))
+                               over (order by duly.chance(p_seed, subqueue.position), subqueue.position) as upto
+                      from unnest(p_subqueues, v_quotas) with ordinality
+                           as subqueue(number, queue, tenant, priority, due_at, weight, is_limited, taken, quota, position)) as requested
+             order by requested.position);
     end loop;
     return v_quotas;
 end $$;
@@ -212,10 +212,10 @@ create or replace function duly.roomy_queues(p_queues text[], p_tenant integer) 
 language plpgsql stable set jit = off as $$
 begin
     return array(
-        select asked.queue from unnest(duly.open_queues(p_queues, p_tenant)) with ordinality as asked(queue, number)
-         where not exists (select from duly.limits where coalesce(limits.tenant, p_tenant) = p_tenant and coalesce(limits.queue, asked.queue) = asked.queue
+        select requested.queue from unnest(duly.open_queues(p_queues, p_tenant)) with ordinality as requested(queue, number)
+         where not exists (select from duly.limits where coalesce(limits.tenant, p_tenant) = p_tenant and coalesce(limits.queue, requested.queue) = requested.queue
                               and duly.count_leased(limits.tenant, limits.queue, limits.slots) >= limits.slots)
-         order by asked.number);
+         order by requested.number);
 end $$;
 
 -- Whether a worker was asked to take nothing more.
