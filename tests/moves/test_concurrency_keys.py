@@ -186,7 +186,9 @@ async def test_story_05_one_who_comes_while_the_last_one_leaves_is_not_left_stan
 async def test_a_waiter_forgotten_at_a_free_place_is_let_in_by_maintenance(database):
     await five_at_the_gate(database)
     await database.execute("delete from duly.ready; update duly.concurrency_keys set active = 0")
-    assert [row["broken"] for row in await history.verify(database)] == ["run waiting at a gate with a free place"] * 3
+    assert [row["broken"] for row in await history.verify(database)] == [
+        "run waiting for a concurrency key with a free slot"
+    ] * 3
 
     assert await history.release_waiting(database, 10) == 2
     assert await history.verify(database) == []

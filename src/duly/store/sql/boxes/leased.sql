@@ -20,7 +20,7 @@ select ctid as tid, fence, run_id, job_id, scheduled_at, due_at, previous_schedu
   from duly.leased where worker_id = $1 and run_id > $3 order by run_id limit $2
 
 -- name: orphans
--- Leased rows whose worker has no row any more: a belt, for what a reaper that died left behind. What waits for its receiver has none.
+-- Leased rows whose worker has no row any more: a safety net, for what a reaper that died left behind. What waits for its receiver has none.
 select distinct worker_id from duly.leased where worker_id <> duly.receiver() and not exists (select from duly.workers where workers.worker_id = leased.worker_id) limit 100
 
 -- name: already_settled

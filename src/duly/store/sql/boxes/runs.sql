@@ -11,7 +11,7 @@ select * from duly.replay($1, $2, $3)
 select * from duly.expire($1)
 
 -- name: look
--- The database's time, always; and what the worker must be told, if anything: its signals, everything that is held or
+-- The database's time, always; and news for the worker, if any: its signals, everything that is paused or
 -- limited, and that it is to take nothing more.
 select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what, null::integer as tenant, null::text as queue, null::integer as slots
   from (select 1) as one left join duly.signals on signals.worker_id = $1

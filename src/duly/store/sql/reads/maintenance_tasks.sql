@@ -1,5 +1,5 @@
 -- name: look
--- For each duty whether it may have anything to do, told by the first row that it would look at.
+-- For each maintenance task, whether it may have work, by the first row that it would look at.
 select exists (select from duly.signals) as signals,
        exists (select from duly.blocked) as blocked,
        exists (select from duly.awaited) as awaited,

@@ -24,7 +24,7 @@ select coalesce(ended.payload, payloads.body)::text as payload,
   left join duly.payloads on ended.payload_stored and payloads.job_id = ended.job_id and payloads.generation = coalesce(ended.generation, 1)
 
 -- name: payload_previews
--- The beginning of the payloads of some runs; one character more than asked for shows that a payload was cut. The moment at which
+-- The beginning of the payloads of some runs; one character more than requested shows that a payload was cut. The moment at which
 -- a run ended leads to the partition of its last attempt.
 with requested as (select * from unnest($1::uuid[], $2::timestamptz[]) as one(run_id, finished_at)),
 slots as (

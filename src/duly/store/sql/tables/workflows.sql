@@ -46,7 +46,7 @@ select workflow_id, tenant, name, state, nodes as node_count, open_nodes, tags, 
   from duly.workflows where workflow_id = $2 and tenant = $1
 
 -- name: nodes
--- Where the run of a node that has not ended stands is told by its box; of the others nothing is looked up.
+-- Where the run of a node that has not ended stands is shown by its box; of the others nothing is looked up.
 select node.name, node.state, node.run_id, node.handler, node.queue, node.priority, node.item_of, node.items, node.added_by, node.map::text as map,
        node.replays, node.released_at, node.ended_at, node.reason, octet_length(node.result::text) as result_bytes,
        found.box, found.attempt, found.due_at, found.worker_id
@@ -80,7 +80,7 @@ select workflow_id, name, state, reason, last_attempt from unnest($1::uuid[], $2
   join duly.workflow_nodes using (workflow_id, name) where state in ('failed', 'expired', 'cancelled', 'skipped')
 
 -- name: to_settle
--- Runs whose workflow has ended: in their receiver's hands, or not yet; or nowhere any more.
+-- Runs whose workflow has ended: leased by their receiver, or not yet; or nowhere any more.
 select task.task_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.replays, flow.run_id, leased.fence,
        leased.worker_id = duly.receiver() as is_awaited,
        exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live

@@ -5,7 +5,7 @@ create or replace function duly.receiver() returns uuid language sql immutable p
     select '00000000-0000-0000-0000-000000000000'::uuid
 $$;
 
--- Await: put runs that are under way from their worker's hands into their receiver's, under the same fence and attempt. One whose
+-- Await: put runs that are under way from their worker to their receiver, under the same fence and attempt. One whose
 -- cancel is under way ends here.
 create or replace function duly.await(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_within interval[])
 returns table (run_id uuid, fence bigint)
@@ -65,7 +65,7 @@ begin
       join duly.leased on leased.run_id = overdue.run_id and leased.fence = overdue.fence and (leased.worker_id = duly.receiver()) is true;
 end $$;
 
--- Forget deadlines that say nothing any more: their run has left its receiver's hands in a way that did not take them along.
+-- Forget deadlines that say nothing any more: their run has left its receiver in a way that did not take them along.
 create or replace function duly.forget_awaited(p_limit integer) returns setof uuid
 language plpgsql {planned by index, by loop} as $$
 declare

@@ -1,8 +1,8 @@
--- Claim: move runs from ready into the hands of a live worker.
+-- Claim: move runs from ready to a live worker.
 
--- Move up to p_limit runs into the hands of a live worker: shared out between queues by their weights, between tenants by theirs, and
--- within a tenant by rank, with a floor for each of its priorities. First it puts in line what it knows of what stands aside; that there is
--- nothing to claim is learnt from the lines themselves. The worker's row is held for key share, which does not hinder its heartbeat but makes
+-- Move up to p_limit runs to a live worker: shared out between queues by their weights, between tenants by theirs, and
+-- within a tenant by rank, with a floor for each of its priorities. First it makes unroutable runs claimable whose handler it has; that there is
+-- nothing to claim is learnt from the subqueues themselves. The worker's row is held for key share, which does not hinder its heartbeat but makes
 -- the reaper's delete wait, so that no lease can outlive the row it hangs on. What is held stays where it is.
 create or replace function duly.claim(
     p_worker_id uuid, p_queues text[], p_weights integer[], p_handlers text[], p_limit integer)
@@ -48,11 +48,11 @@ begin
     returning ctid, fence, {run};
 end $$;
 
--- Choose and lock what a claim takes of these lines, up to p_limit runs, and give their places. Only what is taken is locked. What is due
--- comes before what is ahead of its moment; and what a line cannot give goes to the others, in a further round. What stands aside is in no line.
--- Of each line it reads from the run on that was the first when the lines were found: before it stands what others have taken, which
+-- Choose and lock what a claim takes of these subqueues, up to p_limit runs, and return their row ids. Only what is taken is locked. What is due
+-- comes before what is ahead of its moment; and what a subqueue cannot give goes to the others, in a further round. Unroutable runs are in no subqueue.
+-- Of each subqueue it reads from the run on that was the first when the subqueues were found: before it stands what others have taken, which
 -- stays in the index until nobody can see it any more. What comes in before it meanwhile is for the next claim.
--- Under a limit only what is due is taken, because what is held ahead would use up places. Whoever claims under a limit holds its row
+-- Under a limit only what is due is taken, because what is held ahead would use up slots. A claim under a limit holds its row
 -- until the commit, and counts in a statement that began after that lock was had: so the count is exact, and who leaves only lowers it.
 -- Runs under the planner settings of the claim that calls it.
 create or replace function duly.choose(

@@ -1,7 +1,7 @@
--- Who is told of a run's end. docs/decisions/0033-asynchronous-webhooks-and-completion-callbacks.md says why.
+-- Completion callbacks of runs. docs/decisions/0033-asynchronous-webhooks-and-completion-callbacks.md says why.
 
--- Tell of the end of a run, from the record of it: what every way to an end writes, once. Whom to tell comes with the marks and goes
--- no further; the record says instead who was told. What is told is the event that listeners hear, with the job's name and the result.
+-- Notify of the end of a run, from the record of it: what every way to an end writes, once. The callbacks come with the metadata and go
+-- no further; the record says instead who was notified. The event is the one that listeners receive, with the job's name and the result.
 create or replace function duly.completion_callbacks() returns trigger
 language plpgsql {planned by index} as $$
 declare
@@ -42,7 +42,7 @@ begin
     return new;
 end $$;
 
--- Make the webhook that tells of the end of a run: a run of its own, of which nobody is told. Its id is computed from what is told.
+-- Create the webhook that notifies of the end of a run: a run of its own, without callbacks. Its id is computed from the event.
 create or replace function duly.callback_by_webhook(p_tenant integer, p_queue text, p_name text, p_to jsonb, p_event jsonb, p_metadata jsonb, p_now timestamptz) returns uuid
 language plpgsql as $$
 declare
@@ -62,8 +62,8 @@ begin
     return v_run_id;
 end $$;
 
--- Note that a job is to be triggered with the outcome of a run. It is not touched here: its next fire is taken before any gate is
--- locked, and whoever ends a run may hold gates. Says what is on record of it: the job, or why it is not told.
+-- Record that a job is to be triggered with the outcome of a run. It is not touched here: its next fire is taken before any concurrency key is
+-- locked, and the end of a run may hold concurrency keys. Says what is on record of it: the job, or why it is not triggered.
 create or replace function duly.callback_by_job(p_tenant integer, p_name text, p_to jsonb, p_event jsonb, p_now timestamptz) returns jsonb
 language plpgsql {planned by index} as $$
 declare
@@ -103,7 +103,7 @@ begin
     end if;
     select * into v_job from duly.jobs where jobs.job_id = v_callback.job_id;
     if v_job.job_id is null then
-        return;                                        -- Jobs are not deleted; whoever did it has seen to what hangs on it.
+        return;                                        -- Jobs are not deleted; a manual delete has to deal with what refers to them.
     end if;
     v_payload := coalesce(v_job.payload, (select body from duly.payloads where payloads.job_id = v_job.job_id and payloads.generation = v_job.generation), '{}')
                  || jsonb_build_object('event', v_callback.event);

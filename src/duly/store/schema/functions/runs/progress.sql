@@ -17,9 +17,9 @@ begin
      where progress.fence <= excluded.fence;
 end $$;
 
--- Keep lines of a worker's runs, each while the worker holds the lease it was said under: of a run that was settled, or taken away
+-- Store log lines of a worker's runs, each while the worker holds the lease it was written under: of a run that was settled, or taken away
 -- from the worker, nothing is added. The leases are locked, so that a settle waits for the lines of its run, and lines that wait for a
--- settle are refused after it. p_again: some of the lines may be kept already, and each is looked up by its number, not joined.
+-- settle are refused after it. p_is_retry: some of the lines may be kept already, and each is looked up by its number, not joined.
 create or replace function duly.append_logs(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_attempts integer[], p_numbers integer[], p_moments timestamptz[],
     p_levels text[], p_messages text[], p_fields text[], p_is_retry boolean) returns void
@@ -66,7 +66,7 @@ begin
     returning run_id;
 end $$;
 
--- Keep lines for the holder of a lease, so many for each attempt, and say how many were kept; null: the lease is lost. The lease is
+-- Store log lines for the holder of a lease, so many for each attempt, and say how many were kept; null: the lease is lost. The lease is
 -- locked, so that two requests do not give two lines one number.
 create or replace function duly.api_append_logs(
     p_run_id uuid, p_fence bigint, p_worker_id uuid, p_levels text[], p_messages text[], p_fields jsonb[], p_lines_max integer)
@@ -94,7 +94,7 @@ begin
     return v_last;
 end $$;
 
--- A run's log, read behind a line. Whose it is is asked once, and not of every line.
+-- A run's log, read after a line. The tenant is checked once, and not for every line.
 create or replace function duly.read_logs(p_run_id uuid, p_attempt integer, p_number integer)
 returns table (attempt integer, number integer, logged_at timestamptz, level text, message text, fields text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index} as $$

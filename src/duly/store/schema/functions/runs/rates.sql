@@ -1,9 +1,9 @@
--- Turns at a rate. They are reserved in the rate's own row, at most a second ahead, and every attempt needs one of its own.
+-- Reservations at a rate. They are reserved in the rate's own row, at most a second ahead, and every attempt needs one of its own.
 -- docs/decisions/0023-concurrency-keys-count-in-one-row.md and docs/decisions/0024-rate-limits-reserve-start-times.md say why.
 
--- The oldest who wait for a turn at a rate, without those of a queue and a handler that nobody serves: their turns lie in ready and are
--- not taken. Suspects count apart, because each of them waits until a worker is free for it alone. Kind by kind, however many wait. Who was
--- due by a clock that was set back since waits for its own moment. It is told apart behind the limit, in the order of which it comes last, so
+-- The oldest runs that wait for a reservation at a rate, without those of a queue and a handler that no worker serves: their reservations lie in ready and are
+-- not taken. Suspects count separately, because each of them waits until a worker is free for it alone. Kind by kind, however many wait. Who was
+-- due by a clock that was set back since waits for its own moment. It is separated after the limit, in the order of which it comes last, so
 -- that the same indexes serve.
 create or replace function duly.next_at_rate(p_tenant integer, p_key text, p_reservations integer, p_now timestamptz) returns uuid[]
 language plpgsql {planned by index, by loop, in order} as $$
@@ -48,10 +48,10 @@ begin
         select run_id from duly.blocked where blocked.run_id = any (array(select oldest.run_id from oldest)) for update skip locked);
 end $$;
 
--- Give turns at one rate whose row the caller has locked, up to a second ahead, to the oldest who wait. Those whose turns nobody takes
--- get no more. Moments are rounded up, so that no stretch holds more than it may. Returns how many turns were given.
+-- Give reservations at one rate whose row the caller has locked, up to a second ahead, to the oldest who wait. Those whose reservations nobody takes
+-- get no more. Moments are rounded up, so that no stretch holds more than it may. Returns how many reservations were given.
 -- When the clock was set back, what is reserved lies as far ahead of now as it lay ahead of the moment it was reckoned at,
--- as if no time had passed between, and the turns of the clock before are taken back. A step that is smaller than turns are told apart by
+-- as if no time had passed between, and the reservations of the clock before are taken back. A step that is smaller than the distance of reservations
 -- is waited for.
 create or replace function duly.reserve_one(p_tenant integer, p_key text, p_now timestamptz) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
@@ -62,7 +62,7 @@ declare
     c_reservations   constant integer := 1000;                 -- in one statement
     v_bucket    duly.rate_limits;
     v_limit   duly.key_limits;
-    v_owed    double precision;                         -- how far the next free turn lies ahead, were there no burst, in seconds
+    v_owed    double precision;                         -- how far the next free reservation lies ahead, were there no burst, in seconds
     v_burst   double precision;                         -- how far ahead of that one may start, in seconds
     v_reservations   integer;
     v_next    uuid[];
@@ -100,7 +100,7 @@ begin
         return v_given;
     end if;
     v_bucket.next_at := p_now + ceil(v_owed * 1000000) * interval '1 microsecond';
-    -- Looked at again when the next turn is near enough to be given, and somebody is due; with nobody waiting, when the row may go.
+    -- Looked at again when the next reservation is near enough to be given, and somebody is due; with nobody waiting, when the row may go.
     v_bucket.look_at := case when v_first is not null then greatest(p_now + greatest(v_owed - v_burst - c_ahead, 0) * interval '1 second', v_first)
                            else v_bucket.next_at end;
     update duly.rate_limits
@@ -109,7 +109,7 @@ begin
     return v_given;
 end $$;
 
--- Give turns to those who have just come to their rates, the last thing in a transaction. Rates are locked in one order, after gates.
+-- Give reservations to runs that have just come to their rates, the last thing in a transaction. Rates are locked in one order, after concurrency keys.
 create or replace function duly.reserve(p_tenants integer[], p_rates jsonb[]) returns integer
 language plpgsql {planned by index} as $$
 #variable_conflict use_column
@@ -128,7 +128,7 @@ begin
     return v_given;
 end $$;
 
--- Give turns at the rates that are to be looked at, and at those whose reckoning lies ahead of the clock, which was therefore set back; so
+-- Give reservations at the rates that are to be looked at, and at those whose reckoning lies ahead of the clock, which was therefore set back; so
 -- many at most. Those that somebody works on are passed over.
 create or replace function duly.reserve_due(p_limit integer) returns table (looked integer, given integer)
 language plpgsql {planned by index, in order} as $$
@@ -151,11 +151,11 @@ begin
     return next;
 end $$;
 
--- So far the clock may be set back and a rate just waits: its turns are a second ahead, and workers that hold some are to be told from
+-- So far the clock may be set back and a rate just waits: its reservations are a second ahead, and workers that hold some differ from
 -- those that hold what the clock was set back from.
 create or replace function duly.step_back_min() returns interval language sql immutable parallel safe as $$ select interval '3 seconds' $$;
 
--- Take turns back that were given by a clock which was set back since, and let who had them stand in line again, in front: so many at
+-- Take reservations back that were given by a clock which was set back since, and put their runs back in front of those that wait, so many at
 -- most. What somebody is claiming at the moment goes back through its worker. Returns how many.
 create or replace function duly.release_reservations(p_tenant integer, p_key text, p_limit integer, p_now timestamptz) returns integer
 language plpgsql {planned by index, by loop, in order} as $$

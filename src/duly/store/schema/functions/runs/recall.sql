@@ -1,4 +1,4 @@
--- Recall: take runs back that a worker holds ahead of their moment. docs/decisions/0012-runs-held-ahead-can-be-recalled.md says why.
+-- Recall: take back runs that a worker holds ahead of their moment. docs/decisions/0012-runs-held-ahead-can-be-recalled.md says why.
 
 -- Whether a request may know how a worker's run stands: workers belong to all tenants, runs to one.
 create or replace function duly.is_our_lease(p_run_id uuid) returns boolean language sql stable as $$
@@ -28,7 +28,7 @@ language sql stable as $$
 $$;
 
 -- The coming runs of a schedule, the latest first: staged and not started. Each run names the occurrence before it, so the walk starts at the
--- last one staged and ends at the first that has started, is gone, or has been tried.
+-- last one staged and ends at the first that has started, has left, or has made an attempt.
 create or replace function duly.coming_runs(p_job_id uuid, p_last_at timestamptz, p_now timestamptz)
 returns table (run_id uuid, scheduled_at timestamptz, due_at timestamptz, worker_id uuid, fence bigint)
 language plpgsql stable {planned by index, in order} as $$
@@ -106,7 +106,7 @@ begin
 end $$;
 
 -- Let recalled runs go on to ready: those that nobody took, and with them the recalls of this caller that nobody answered. Without ids, all
--- that have waited for longer than p_age, because whoever recalled them is gone.
+-- that have waited for longer than p_age, because the process that recalled them has died.
 create or replace function duly.put_back(p_run_ids uuid[], p_sent timestamptz[], p_age interval) returns table (run_id uuid, queue text)
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
@@ -131,7 +131,7 @@ begin
     returning run_id, queue;
 end $$;
 
--- End schedules whose last occurrence has started or is gone: until then its spent next fire is kept, so that the schedule can still be
+-- End schedules whose last occurrence has started or has left: until then its spent next fire is kept, so that the schedule can still be
 -- paused, edited and skipped. A run that is due and held counts as started after four seconds: its worker has named it by then if it has not.
 create or replace function duly.complete(p_shards smallint[], p_now timestamptz) returns void
 language plpgsql as $$

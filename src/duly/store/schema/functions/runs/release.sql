@@ -1,12 +1,12 @@
--- Who is let in of those that wait at a gate.
+-- Concurrency keys: which of the waiting runs get a slot.
 
--- Release: let runs in. With p_left = 1 the given runs have left their gates, with 0 they have come to them, and p_arrived are such as
--- have come and stand in no box yet: they go to ready where there is a place, and to blocked where there is none. Then the oldest
--- waiting ones enter while there are places; who comes from `blocked` has waited. Called by every move that takes a run out of ready or
--- leased, or brings one to a gate, as the last thing it does: gates are locked in one order, and whoever locks a gate last sees what the one
--- before has done, so that nobody waits at a gate with a free place. A count that was wrong must not hold up what leaves.
--- Of a line the first enters when nobody is inside, and nothing that comes before it is due and still in timers. While one of a line is
--- inside or waits, the gate has one place, also for others who share its key. Where a run may wait only in limited company, those beyond the
+-- Release: give slots to runs. With p_left = 1 the given runs have left their concurrency keys, with 0 they have come to them, and p_arrived are such as
+-- have come and stand in no box yet: they go to ready where there is a slot, and to blocked where there is none. Then the oldest
+-- waiting ones enter while there are slots; a run from `blocked` has waited. Called by every move that takes a run out of ready or
+-- leased, or brings one to a concurrency key, as the last thing it does: keys are locked in one order, and the last transaction to lock a key sees what the one
+-- before has done, so that nobody waits for a key with a free slot. A count that was wrong must not hold up what leaves.
+-- In FIFO order the first enters when nobody is inside, and nothing that comes before it is due and still in timers. While one in FIFO order is
+-- inside or waits, the key has one slot, also for runs that share it without FIFO. Where a run may wait only in limited company, those beyond the
 -- limit are dropped, with a record: the newest of a queue, the older of a buffer of one.
 create or replace function duly.release(p_tenants integer[], p_options jsonb[], p_left integer, p_arrived duly.blocked[]) returns integer
 language plpgsql {planned by index, by loop, in order, unsorted} as $$
@@ -30,7 +30,7 @@ begin
       into v_tenants, v_keys, v_slots, v_left, v_policies, v_waiting_max
       from (select tenant, key, max(slots) as slots, sum(left_slots) as left_slots, max(policy) as policy, max(waiting_max) as waiting_max
               from (select u.tenant, (u.options->'concurrency'->>0) collate "C" as key,
-                           case when not u.options ? 'fifo' then (u.options->'concurrency'->>1)::integer end as slots,     -- Of a line, its one place says nothing of others.
+                           case when not u.options ? 'fifo' then (u.options->'concurrency'->>1)::integer end as slots,     -- The one slot of FIFO order says nothing of others.
                            case when u.options ? 'outside' then 0 else p_left end as left_slots,
                            u.options->'overlap'->>0 as policy, (u.options->'overlap'->>1)::integer as waiting_max
                       from unnest(p_tenants, p_options) as u(tenant, options)
@@ -135,7 +135,7 @@ begin
               from arrived
              where (select count(*) from staged) + (select count(*) from left_out) < (select count(*) from arrived) + (select count(*) from taken)
                and run_id not in (select staged.run_id from staged union all select left_out.run_id from left_out)),
-        -- What each key holds afterwards: those who left are gone, those who entered are counted.
+        -- What each key holds afterwards: runs that left are subtracted, runs that entered are counted.
         totals as materialized (
             select max(tid) as tid, max(slots) as slots, greatest(sum(active), 0) + sum(entered) as active, bool_or(in_line) as in_line from (
                    select tenant, key, tid, slots, active, 0 as entered, in_line from requested

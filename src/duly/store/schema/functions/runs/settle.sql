@@ -2,17 +2,17 @@
 --
 -- In these, `(…) is true` keeps the planner from walking all of a worker's leases by their index for each row it looks for.
 
--- Whether something follows from the end of a run besides its record: it leaves a gate, arms the next fire, or is counted.
+-- Whether the end of a run has a consequence besides its record: it leaves a concurrency key, arms the next fire, or is counted.
 create or replace function duly.has_consequence(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ?| array['concurrency', 'rearm', 'watch'], false)
 $$;
 
--- Somebody has asked this holder to give the run up: then it is not tried again.
+-- A cancel was requested of this holder: then the run is not retried.
 create or replace function duly.is_cancelling(p_worker_id uuid, p_run_id uuid, p_fence bigint) returns boolean language sql stable as $$
     select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and what = 'cancel')
 $$;
 
--- Record successes that have no consequence and take the runs out of their holder's hands. Returns the fences and runs that
+-- Record successes that have no consequence and take the runs back from their worker. Returns the fences and runs that
 -- were there; for a missing one nothing has changed.
 create or replace function duly.finish(
     p_worker_id uuid, p_tids tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
@@ -37,8 +37,8 @@ begin
 end $$;
 
 -- Record any outcomes and move each run on to what it became: back to ready or timers, into dead, or out of the boxes.
--- Rows are named by run and fence, which holds wherever they stand. A run that stands in the next box already is not lost, so
--- a duplicate there is passed over: nothing may hold up a batch. p_carried is laid over the options of each run that goes on.
+-- Rows are named by run and fence, which is valid in any box. A run that is in the next box already is not lost, so
+-- a duplicate there is passed over: nothing may block a batch. p_carried is laid over the options of each run that goes on.
 create or replace function duly.settle(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_outcomes duly.outcome[],
     p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
@@ -71,7 +71,7 @@ begin
                   coalesce(held.finished_at, v_now) as finished_at, held.outcome, held.reason, held.result, held.detail,
                   case when held.became = 'retrying' and duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence)
                        then 'cancelled' else held.became end as became),
-    retrying as (                                      -- A retry is part of its run, so it keeps the place where order matters; any other gate's it gives back.
+    retrying as (                                      -- A retry is part of its run, so it keeps the slot where order matters; any other concurrency key's it gives back.
         select done.*, case when duly.keeps_slot(options) then options || '{"held": true}' else options end as carried from done where became = 'retrying'),
     requeued as (
         insert into duly.ready ({run})
@@ -128,7 +128,7 @@ begin
             limit 1) as settled;
 end $$;
 
--- Keep a record of outcomes that came after the lease was lost. Asked again after an unknown commit, nothing is recorded twice.
+-- Keep a record of outcomes that came after the lease was lost. Repeated after an unknown commit, nothing is recorded twice.
 create or replace function duly.record_fenced(
     p_worker_id uuid, p_run_ids uuid[], p_job_ids uuid[], p_scheduled timestamptz[], p_due timestamptz[], p_started timestamptz[],
     p_finished timestamptz[], p_fences bigint[], p_tenants integer[], p_attempts integer[], p_queues text[], p_handlers text[], p_reasons text[])
@@ -147,9 +147,9 @@ begin
                           and attempts.worker_id = p_worker_id and attempts.outcome = 'fenced');
 end $$;
 
------------------------------------------------------------------------------------------------ what follows from an end
+----------------------------------------------------------------------------------------------- consequences of an end
 
--- What follows from the end of runs, besides their record. Next fires are taken before gates, as everywhere; only those that hold a place
+-- The consequences of the end of runs, besides their record. Next fires are taken before concurrency keys, as everywhere; only those that hold a slot
 -- leave one. Without p_became they were cancelled.
 create or replace function duly.leave(p_job_ids uuid[], p_tenants integer[], p_options jsonb[], p_became text[], p_now timestamptz) returns void
 language plpgsql as $$

@@ -1,4 +1,4 @@
--- Who is claimed first: the lines that wait, what each may give, and what is within the limits.
+-- The order of claims: the subqueues, what each may give, and what is within the limits. A subqueue is the runs of one queue, tenant and priority.
 -- docs/decisions/0021-claims-share-capacity-fairly.md says why.
 
 -- A number from 0 up to 1, always the same for the same two: chance that a test can repeat.
@@ -6,10 +6,10 @@ create or replace function duly.chance(p_seed bigint, p_number bigint) returns d
     select (hashint8extended(p_seed, p_number) & 9007199254740991) / 9007199254740992.0::double precision
 $$;
 
--- Share a claim out among lines. A queue's part follows its weight among the queues that have lines, a tenant's part of it follows
+-- Share a claim out among subqueues. A queue's part follows its weight among the queues that have subqueues, a tenant's part of it follows
 -- its weight among the tenants there. Parts are rounded so that each is its share to within one, all together are the limit, and over
 -- many claims each gets its exact share: also where the limit is 1. Of a tenant's part, a tenth goes to its priorities evenly and is
--- certain, whatever their rank (`quota`); the rest of it goes by rank (`rest`, told on each of its lines).
+-- certain, whatever their rank (`quota`); the rest of it goes by rank (`rest`, repeated on each of its subqueues).
 -- Lines come as arrays, in order of queue and tenant.
 create or replace function duly.plan_claim(
     p_numbers integer[], p_tenants integer[], p_weights integer[], p_tenant_weights integer[], p_limit integer, p_seed bigint)
@@ -34,13 +34,13 @@ language sql immutable as $$
     select subqueue, quota, part - sum(quota) over (partition by number, tenant)::integer, subqueues = 1 from certain order by subqueue
 $$;
 
--- How many lines a claim of so many looks at, beyond those that are held.
+-- The number of subqueues that a claim of so many looks at, beyond those that are paused.
 create or replace function duly.subqueues_max(p_limit integer) returns integer language sql stable as $$
     select least(256, greatest(32, 2 * p_limit)) + (select count(*)::integer from duly.pauses)
 $$;
 
--- The lines of these queues, of the tenants from one to another, given for each queue; without what stands aside. One step of the index for
--- each line, whatever waits in it.
+-- The subqueues of these queues, of the tenants from one to another, given for each queue; without unroutable runs. One step of the index for
+-- each subqueue, whatever waits in it.
 create or replace function duly.walk(p_queues text[], p_from integer[], p_to integer[], p_subqueues_max integer)
 returns table (step bigint, number integer, tenant integer, priority smallint, due_at timestamptz)
 language plpgsql stable as $$
@@ -62,8 +62,8 @@ begin
     select row_number() over (), walk.number, walk.tenant, walk.priority, walk.due_at from (select * from walk limit p_subqueues_max) as walk;
 end $$;
 
--- Let the next claim of these queues begin with these tenants. Whoever finds that another is about to says nothing: it is only a turn.
-create or replace function duly.turn(p_queues text[], p_tenants integer[]) returns void
+-- Let the next claim of these queues begin with these tenants. A claim that finds the row locked changes nothing: only the order depends on it.
+create or replace function duly.set_claim_positions(p_queues text[], p_tenants integer[]) returns void
 language plpgsql as $$
 begin
     update duly.claim_positions set tenant = given.tenant
@@ -74,7 +74,7 @@ begin
      where not exists (select from duly.claim_positions where claim_positions.queue = given.queue) on conflict do nothing;
 end $$;
 
--- The lines that a claim may take from, in order of queue, tenant and priority; without those of tenants that are held. Where there are more than
+-- The subqueues that a claim may take from, in order of queue, tenant and priority; without those of paused tenants. Where there are more than
 -- it looks at, it begins where the last one ended, so that all come up.
 create or replace function duly.subqueues(p_queues text[], p_tenant integer, p_subqueues_max integer) returns duly.subqueue[]
 language plpgsql as $$
@@ -96,11 +96,11 @@ begin
                                             p_subqueues_max - cardinality(v_seen)) as w order by w.step);
         v_seen := v_seen || v_more;
         if cardinality(v_seen) < p_subqueues_max then
-            perform duly.turn(p_queues, array_fill(0, array[cardinality(p_queues)]));
+            perform duly.set_claim_positions(p_queues, array_fill(0, array[cardinality(p_queues)]));
         end if;
     end if;
     if p_tenant is null and cardinality(v_seen) >= p_subqueues_max then
-        perform duly.turn(array_agg(last.queue), array_agg(last.tenant))
+        perform duly.set_claim_positions(array_agg(last.queue), array_agg(last.tenant))
            from (select distinct on (seen.queue) seen.queue, seen.tenant from unnest(v_seen) with ordinality
                      as seen(number, queue, tenant, priority, due_at, weight, is_limited, taken, step) order by seen.queue, seen.step desc) as last;
     end if;
@@ -112,8 +112,8 @@ begin
          order by seen.number, seen.tenant, seen.priority);
 end $$;
 
--- How much each line gives in one round: its part of the plan, where what goes by rank is counted out among a tenant's priorities.
--- Looks at what waits in line, from the first run of each line on, and locks nothing.
+-- The number that each subqueue gives in one round: its part of the plan, where what goes by rank is counted out among a tenant's priorities.
+-- Looks at waiting runs, from the first run of each subqueue on, and locks nothing.
 create or replace function duly.quotas(
     p_subqueues duly.subqueue[], p_weights integer[], p_handlers text[], p_takes_suspects boolean, p_until timestamptz, p_limit integer,
     p_seed bigint)
@@ -160,9 +160,9 @@ end $$;
 
 ----------------------------------------------------------------------------------------------------------------- limits
 
--- How many runs of a scope are in somebody's hands, counted up to a bound. One that waits for its workflow is not, because the nodes
--- of that workflow are: counted with them it would hold the place that they wait for. Reads the whole of leased, which is as large as
--- all workers' hands together; an index would cost every claim of those who have no limits.
+-- The number of runs of a scope that are leased, counted up to a bound. One that waits for its workflow is not, because the nodes
+-- of that workflow are: counted with them it would hold the slot that they wait for. Reads the whole of leased, which is as large as
+-- all leases together; an index would cost every claim of tenants without limits.
 create or replace function duly.count_leased(p_tenant integer, p_queue text, p_up_to integer) returns integer
 language plpgsql stable set enable_seqscan = on set enable_indexscan = off set enable_indexonlyscan = off set jit = off as $$
 begin
@@ -174,7 +174,7 @@ create or replace function duly.is_within(p_limit duly.limits, p_tenant integer,
     select coalesce(p_limit.tenant, p_tenant) = p_tenant and coalesce(p_limit.queue, p_queue) = p_queue
 $$;
 
--- The limits that these lines come under, locked until the commit; in one order, so that two claims do not wait for each other.
+-- The limits that these subqueues come under, locked until the commit; in one order, so that two claims do not wait for each other.
 create or replace function duly.lock_limits(p_subqueues duly.subqueue[]) returns duly.limits[]
 language plpgsql as $$
 begin
@@ -187,7 +187,7 @@ begin
                   order by coalesce(limits.tenant, 0), coalesce(limits.queue, ''));
 end $$;
 
--- Lower quotas until no limit has more than its room: of all the lines under it, as many as fit, from one that chance names.
+-- Lower quotas until no limit has more than its room: of all the subqueues under it, as many as fit, from one that chance names.
 create or replace function duly.within_rooms(p_subqueues duly.subqueue[], p_quotas integer[], p_limits duly.limits[], p_rooms integer[], p_seed bigint) returns integer[]
 language plpgsql immutable as $$
 declare
@@ -206,7 +206,7 @@ begin
     return v_quotas;
 end $$;
 
--- Of these queues, those that are not held for a tenant, and where it has a place left under each limit. Who asks to know whether to
+-- Of these queues, those that are not paused for a tenant, and where it has a slot left under each limit. A caller that asks whether to
 -- claim may be wrong; the claim itself counts under a lock.
 create or replace function duly.roomy_queues(p_queues text[], p_tenant integer) returns text[]
 language plpgsql stable set jit = off as $$

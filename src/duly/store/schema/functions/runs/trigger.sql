@@ -1,8 +1,8 @@
--- Runs that are asked for beside a schedule: by a person, or by an event from outside.
+-- Runs that are requested beside a schedule: by a person, or by an event from outside.
 -- docs/decisions/0041-events-in-transaction-order.md says why.
 
--- Run a schedule's job now, beside its schedule. It obeys overlap, unless told to run beside what is active; only a run that
--- obeys is what the next occurrence is judged by. One that has a rate waits for its turn. The key makes a repeated request one run.
+-- Run a schedule's job now, beside its schedule. It obeys overlap, unless it may run beside what is active; only a run that
+-- obeys is what the next occurrence is judged by. One that has a rate waits for a reservation. The key makes a repeated request one run.
 create or replace function duly.trigger(p_job_id uuid, p_key text, p_payload jsonb, p_allow_overlap boolean, p_settles boolean default true)
 returns table (run_id uuid, answer text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
@@ -87,7 +87,7 @@ begin
 end $$;
 
 -- Take an event: one run of each job that waits for it, and never again under the same source and id; a job that has a rate waits for its
--- turn. A job that is being changed is waited for, and then judged by what it has become; whoever changes a job changes its row.
+-- reservation. A job that is being changed is waited for, and then judged by what it has become; every change of a job changes its row.
 create or replace function duly.take_event(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_metadata jsonb)
 returns table (is_duplicate boolean, runs uuid[], queues text[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp

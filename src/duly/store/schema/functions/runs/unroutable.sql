@@ -1,8 +1,8 @@
--- What no live worker knows stands aside, so that no claim walks over it: docs/decisions/0022-unroutable-runs-leave-the-claim-index.md says why.
+-- Runs whose handler no live worker has are unroutable, so that no claim walks over them: docs/decisions/0022-unroutable-runs-leave-the-claim-index.md says why.
 
--- Set aside what no live worker of its queue knows, where much of it stands in front of a line: p_crowd among the first p_looks; or p_more,
--- where runs of the same kind stand aside already. Walks from a line on, over p_lines of them at most, looks into 20 at most, and ends with
--- the one of which it took something. Gives how many runs it took, and the line to go on with; none when it has come to the end.
+-- Mark as unroutable the runs whose handler no live worker of their queue has, where many are at the head of a subqueue: p_backlog among the first p_looks; or p_more,
+-- where runs of the same kind are unroutable already. Walks from a subqueue on, over p_subqueues of them at most, looks into 20 at most, and ends with
+-- the one of which it marked something. Returns how many runs it marked, and the subqueue to go on with; none when it has come to the end.
 create or replace function duly.mark_unroutable(
     p_queue text, p_tenant integer, p_priority smallint, p_subqueues integer, p_backlog integer, p_more integer, p_looks integer,
     out moved integer, out queue text, out tenant integer, out priority smallint)
@@ -54,8 +54,8 @@ begin
     priority := v_head.priority;
 end $$;
 
--- Whether anything stands aside of these queues and handlers, and of this tenant where one is given. Asked pair by pair, because not every
--- version of PostgreSQL takes two lists into one index; and first whether anything stands aside at all, because mostly nothing does.
+-- Whether any run is unroutable, of these queues and handlers, and of this tenant where one is given. Looked up pair by pair, because not every
+-- version of PostgreSQL takes two lists into one index; and first whether any run is unroutable at all, because mostly nothing does.
 create or replace function duly.has_unroutable(p_queues text[], p_handlers text[], p_tenant integer) returns boolean language sql stable as $$
     select exists (select from duly.ready where ready.is_unroutable order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1)
        and exists (select from unnest(p_queues) as requested(queue) cross join unnest(p_handlers) as known(handler) cross join lateral (
@@ -65,7 +65,7 @@ create or replace function duly.has_unroutable(p_queues text[], p_handlers text[
                         order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as first)
 $$;
 
--- Put in line again what stands aside of these queues, handlers and tenant, about p_limit runs: of each line the oldest, and of each as many.
+-- Make claimable again unroutable runs of these queues, handlers and tenant, about p_limit runs: of each subqueue the oldest, and of each as many.
 -- What somebody has locked is left for the next time. Gives how many there were.
 create or replace function duly.restore_routable(p_queues text[], p_handlers text[], p_tenant integer, p_limit integer) returns integer
 language plpgsql {planned by index, by loop, in order, once} as $$
@@ -99,7 +99,7 @@ begin
     return v_back;
 end $$;
 
--- Put in line again what some live worker knows, about p_limit runs. Of what a worker knows it asks for what stands aside at all, where that
+-- Make about p_limit runs claimable again whose handler some live worker has. Of its handlers it asks for those that have unroutable runs, where that
 -- is not too much to be named: otherwise each kind of worker would ask in vain for all it knows.
 create or replace function duly.restore_all_routable(p_limit integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
@@ -136,8 +136,8 @@ begin
 end $$;
 
 -- Runs that are due and that no live worker can run, by queue and handler, those that have waited longest first: how many, since when, of which
--- tenants, and whether more may be behind what was looked at. Of each of p_lines lines it looks at the first p_runs, because what nobody takes
--- stays in front; of what stands aside, at the first p_runs of p_lines kinds. A worker that is drained takes nothing.
+-- tenants, and whether more may be behind what was looked at. Of each of p_subqueues subqueues it looks at the first p_runs, because what nobody takes
+-- stays in front; of unroutable runs, at the first p_runs of p_subqueues kinds. A worker that is drained takes nothing.
 create or replace function duly.unroutable(p_subqueues integer, p_runs integer, p_kinds integer)
 returns table (queue text, handler text, runs bigint, is_more boolean, oldest_due_at timestamptz, tenants integer[], is_served boolean)
 language plpgsql stable {planned by index, by loop, in order} as $$

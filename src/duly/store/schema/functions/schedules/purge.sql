@@ -1,7 +1,7 @@
 -- Purge: remove a job that is over, with its versions and its history. The definition goes at once; history goes in batches, when no run of
 -- the job is under way any more.
 
--- Remove the definition of a job that is over, and note that its history is to go. False: it is not over.
+-- Remove the definition of a job that is over, and record that its history is to go. False: it is not over.
 create or replace function duly.ask_purge(p_tenant integer, p_job_id uuid) returns boolean
 language plpgsql {planned by index} as $$
 begin
@@ -16,7 +16,7 @@ begin
     return true;
 end $$;
 
--- Remove history of a job whose purge was asked for, so many runs at most. Returns how many these were; null: a run of it is under way. What is
+-- Remove history of a job whose purge was requested, so many runs at most. Returns how many these were; null: a run of it is under way. What is
 -- left of the job goes with the last of them.
 create or replace function duly.purge_history(p_job_id uuid, p_limit integer) returns integer
 language plpgsql {planned by index, by loop} as $$

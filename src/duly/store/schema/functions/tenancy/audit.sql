@@ -1,6 +1,6 @@
--- The audit: who changed what. docs/decisions/0038-audit-entries-in-the-transaction.md says why.
+-- The audit log. docs/decisions/0038-audit-entries-in-the-transaction.md says why.
 
--- Append-only, for its owner too. The stack tells who deletes: a setting could be set by anybody.
+-- Append-only, for its owner too. The call stack shows who deletes: a setting could be set by anybody.
 create or replace function duly.keep_audit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_stack text;
@@ -33,7 +33,7 @@ begin
     return v_removed;
 end $$;
 
--- Record a change, as a part of the transaction that makes it.
+-- Record a change, as a part of the transaction of the change.
 create or replace function duly.record_audit(
     p_tenant integer, p_actor_kind text, p_actor text, p_actor_name text, p_action text, p_subject_kind text, p_subject_id text,
     p_subject_name text, p_count integer, p_request_id text, p_detail jsonb) returns void

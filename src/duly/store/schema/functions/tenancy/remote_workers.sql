@@ -1,7 +1,7 @@
 -- Workers over HTTP: each belongs to a tenant, and sees, holds and settles runs of that tenant alone.
 -- docs/decisions/0013-workers-over-http.md says why.
 
--- Whether what a worker says of its leases is this session's business. One that is gone may still offer outcomes: they meet no
+-- Whether a worker's leases are this session's. An expired worker may still offer outcomes: they meet no
 -- lease, or one of this tenant.
 create or replace function duly.is_our_worker(p_worker_id uuid) returns boolean
 language plpgsql stable {planned by index} as $$
@@ -38,7 +38,7 @@ begin
     values (p_worker_id, p_name, p_version, p_queues, p_handlers, p_slots, p_lease, v_now, v_now + p_lease, v_now + p_lease * 2 / 3, v_tenant);
 end $$;
 
--- Renew a worker's lease. It tells which leases it knows of, and up to which claim it has had the answer or given up waiting: what else
+-- Renew a worker's lease. It names the leases it knows of, and up to which claim it has had the answer or given up waiting: what else
 -- hangs on it from those claims was never started, and goes back unused. Answers which of its runs to stop, and which are not its own
 -- any more; a run that is settled is not named as one to be stopped, however late its signal is swept. The row is locked first, so that a
 -- claim under way is seen whole or not at all.
@@ -84,8 +84,8 @@ begin
          order by requested.number);
 end $$;
 
--- In how many seconds a claim may find something: 0 when it should ask, null when nothing is in sight. What stands aside and is known is
--- there for the asking. Locks nothing and writes nothing. For a worker that is gone it says 0, because the claim will say so.
+-- In how many seconds a claim may find something: 0 when it should ask, null when nothing is in sight. A routable run that is marked unroutable is
+-- there for the asking. Locks nothing and writes nothing. For an expired worker it says 0, because the claim will say so.
 create or replace function duly.foresee(p_worker_id uuid, p_tenant integer) returns double precision
 language plpgsql stable {planned by index, by loop, in order} as $$
 declare
@@ -103,7 +103,7 @@ begin
     v_backlog := exists (select from duly.leased where leased.worker_id = p_worker_id and leased.suspect);
     v_open := duly.roomy_queues(v_worker.queues, p_tenant);
     if duly.has_unroutable(v_open, v_worker.handlers, p_tenant) then
-        return 0;                                      -- The claim puts it in line.
+        return 0;                                      -- The claim makes it claimable.
     end if;
     return (
         select min(case when next.due_at <= v_now then 0 else date_part('epoch', next.due_at - v_now) end)
@@ -116,7 +116,7 @@ begin
          where v_open <> '{}');
 end $$;
 
--- Move runs that are due into the hands of a worker of this session's tenant. As claim, with these differences. Queues and handlers
+-- Move runs that are due to a worker of this session's tenant. As claim, with these differences. Queues and handlers
 -- are those that the worker was registered with, and the tenant is its own. Nothing is held ahead, and never more than it has slots.
 -- Its row is locked for the length of the claim, so that its claims follow each other and the fence of each is higher. It is given
 -- one suspect at a time, which is named here, before it can have started.
@@ -183,7 +183,7 @@ begin
       from held;
 end $$;
 
--- What a worker holds of the runs it names, as a claim gives it.
+-- The runs that a worker holds, of those it names, as a claim gives them.
 create or replace function duly.api_held(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (tid tid, fence bigint, {run types}, claimed_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
@@ -198,7 +198,7 @@ begin
      where (leased.worker_id = p_worker_id) is true and duly.is_ours(leased.tenant);
 end $$;
 
--- Keep a record of outcomes that came after the lease was lost: what the run was is told by the record of that loss. Once, however often.
+-- Keep a record of outcomes that came after the lease was lost: the record of that loss describes the run. Once, however often it is called.
 create or replace function duly.api_refuse(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_outcomes text[])
 returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$

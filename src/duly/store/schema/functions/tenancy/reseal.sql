@@ -1,4 +1,4 @@
--- Sealing with another key what is sealed already. docs/decisions/0032-credentials-are-encrypted-in-place.md says why in this way.
+-- Resealing: values that are sealed already are sealed with another key. docs/decisions/0032-credentials-are-encrypted-in-place.md says why in this way.
 
 -- Rows of a table between two of its blocks that hold something sealed with another key than this one.
 create or replace function duly.sealed_before(p_table regclass, p_column text, p_key_id text, p_from bigint, p_until bigint)
@@ -8,7 +8,7 @@ begin
                                 p_column, p_table, format('(%s,0)', p_from), format('(%s,0)', p_until), duly.sealed_with_another(p_key_id));
 end $$;
 
--- Put options that were read in their place, sealed anew. A row that has moved or changed since is left as it is: the next look finds it.
+-- Write back options that were read, sealed anew. A row that has moved or changed since is left as it is: the next look finds it.
 create or replace function duly.reseal(p_table regclass, p_column text, p_tids tid[], p_before jsonb[], p_after jsonb[]) returns bigint
 language plpgsql as $$
 declare
@@ -20,12 +20,12 @@ begin
     return v_count;
 end $$;
 
--- What a text matches that has something sealed with another key than this one.
+-- The pattern of a text that has something sealed with another key than this one.
 create or replace function duly.sealed_with_another(p_key_id text) returns text language sql immutable parallel safe as $$
     select '"sealed:(?!' || p_key_id || ':)[A-Za-z0-9_-]{1,64}:'
 $$;
 
--- How much of what can still move is sealed with another key, in one snapshot: whatever moves meanwhile is in one box.
+-- The number of rows that can still move and are sealed with another key, in one snapshot: a row that moves meanwhile is in one box.
 create or replace function duly.sealed_left(p_key_id text) returns bigint language sql stable as $$
     select (select count(*) from duly.jobs where options::text ~ duly.sealed_with_another(p_key_id))
          + (select count(*) from duly.workflows where callbacks::text ~ duly.sealed_with_another(p_key_id))

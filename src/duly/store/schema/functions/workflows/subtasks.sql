@@ -1,6 +1,6 @@
--- Subtasks: runs that another run has asked for. docs/decisions/0014-progress-logs-subtasks-and-cancel.md says why.
+-- Subtasks: runs that another run has requested. docs/decisions/0014-progress-logs-subtasks-and-cancel.md says why.
 
--- Note whose runs these are. The parent must be under way: what has ended asks for nothing more. It is read and not locked, for a
+-- Record whose runs these are. The parent must be under way: what has ended asks for nothing more. It is read and not locked, for a
 -- submit holds up nobody.
 create or replace function duly.record_subtasks(p_tenant integer, p_parents uuid[], p_run_ids uuid[]) returns void
 language plpgsql {planned by index, by loop} as $$
@@ -13,7 +13,7 @@ begin
         union all select tenant from duly.blocked where blocked.run_id = requested.parent
         union all select tenant from duly.ready where ready.run_id = requested.parent
         union all select tenant from duly.leased where leased.run_id = requested.parent limit 1) as box on true
-     where place.tenant is distinct from p_tenant limit 1;
+     where box.tenant is distinct from p_tenant limit 1;
     if found then
         raise exception using errcode = 'DU030', message = format('run %s is not under way, so it can have no subtasks', v_ended);
     end if;
@@ -121,7 +121,7 @@ begin
                   select from duly.timers where timers.run_id = subtasks.run_id
         union all select from duly.blocked where blocked.run_id = subtasks.run_id
         union all select from duly.ready where ready.run_id = subtasks.run_id
-        union all select from duly.leased where leased.run_id = subtasks.run_id limit 1) as place
+        union all select from duly.leased where leased.run_id = subtasks.run_id limit 1) as box
      where subtasks.parent = p_parent and subtasks.run_id > p_after and duly.is_ours(subtasks.tenant)
      order by subtasks.run_id limit p_limit;
 end $$;

@@ -62,7 +62,7 @@ begin
     state := 'running';
 end $$;
 
--- Insert nodes and edges, and the rows of their runs under the workflow's gate; what is wrong with one is said in a sentence.
+-- Insert nodes and edges, and the rows of their runs under the workflow; what is wrong with one is said in a sentence.
 create or replace function duly.insert_nodes(
     p_tenant integer, p_workflow_id uuid, p_added_by text, p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_options text[], p_maps text[], p_parents text[], p_children text[], p_ons text[], p_metadata jsonb, p_number integer, p_now timestamptz)
@@ -114,7 +114,7 @@ begin
 end $$;
 
 -- Take up the workflow that a run has started before, and say how that stands. What had ended in an earlier life of the run is done again
--- where it was not done; what ends in this one settles the run, when that is in its receiver's hands.
+-- where it was not done; what ends in this one settles the run, when that is leased by its receiver.
 create or replace function duly.take_up(p_workflow_id uuid, p_run_id uuid, p_life integer, p_now timestamptz) returns text
 language plpgsql {planned by index} as $$
 #variable_conflict use_column

@@ -1,18 +1,18 @@
--- What is left to do for a workflow outside of its lock, done by maintenance; and what is forgotten.
+-- Workflow tasks: done by maintenance, outside of a workflow's lock; and the removal of old workflows.
 
 create or replace function duly.add_workflow_task(p_workflow_id uuid, p_what text, p_due_at timestamptz) returns void language sql as $$
     insert into duly.workflow_tasks (workflow_id, what, due_at) values (p_workflow_id, p_what, p_due_at)
 $$;
 
--- Whether an errand is due. One is noted a second ahead at most, and one that has failed as far as its tries say: what lies further
--- ahead is of the time before a step back of the clock, as a check of followers is.
+-- Whether a workflow task is due. One is recorded a second ahead at most, and one that has failed as far as its tries say: what lies further
+-- ahead is of the time before a step back of the clock, as a check of dependents is.
 create or replace function duly.is_workflow_task_due(p_due_at timestamptz, p_tries smallint, p_now timestamptz) returns boolean
 language sql immutable parallel safe as $$
     select p_due_at <= p_now or p_due_at > p_now + least(power(2, greatest(p_tries - 1, 0)), 60) * interval '1 second'
 $$;
 
--- Do one errand that is due: done, or put off because it failed. Without one, stop workflows that nobody waits for any more, and say whether
--- there is something to settle, which is for whoever can: settle, or none. One statement, because it is asked twice a second for ever.
+-- Do one workflow task that is due: done, or put off because it failed. Without one, stop workflows that nobody waits for any more, and say whether
+-- there is something to settle, which is for a process that can: settle, or none. One statement, because it is asked twice a second for ever.
 create or replace function duly.run_workflow_task() returns text
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
@@ -40,7 +40,7 @@ begin
     return 'done';
 end $$;
 
--- Do what an errand says, where that is still to be done.
+-- Do a workflow task, where it is still to be done.
 create or replace function duly.do_workflow_task(p_task duly.workflow_tasks, p_now timestamptz) returns void
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
@@ -66,7 +66,7 @@ begin
     end if;
 end $$;
 
--- Workflows whose run, which they are the target of, was cancelled or given up: they have nobody to tell, and stop. What is about to wait again
+-- Workflows whose run, which they are the target of, was cancelled or given up: they have nobody to notify, and stop. What is about to wait again
 -- is left, and what was discarded meanwhile stops nothing.
 create or replace function duly.stop_orphans() returns integer
 language plpgsql {planned by index, by loop, in order} as $$
@@ -83,9 +83,9 @@ begin
            and not exists (select from duly.timers where timers.run_id = flow.run_id) and not exists (select from duly.blocked where blocked.run_id = flow.run_id)
            and not exists (select from duly.dead where dead.run_id = flow.run_id and dead.replays < flow.run_life)     -- It is about to rise.
            and exists (select from duly.attempts where attempts.run_id = flow.run_id and attempts.became in ('cancelled', 'dead', 'expired'))
-         order by flow.workflow_id limit 1             -- With a second one, its gates would be locked after the first workflow.
+         order by flow.workflow_id limit 1             -- With a second one, its concurrency keys would be locked after the first workflow.
     loop
-        if v_flow.is_alone then                        -- Discarded as the workflow was replayed: that goes on, and has nobody to tell.
+        if v_flow.is_alone then                        -- Discarded as the workflow was replayed: that goes on, and has nobody to notify.
             update duly.workflows set run_id = null where workflows.workflow_id = v_flow.workflow_id and workflows.ended_at is null;
         else
             perform duly.cancel_workflow(v_flow.tenant, v_flow.workflow_id, 'the run whose target it is has ended');
