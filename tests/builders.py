@@ -314,7 +314,7 @@ async def a_scheduler(database: Database) -> tuple[UUID, dict[int, int]]:
 
 async def hold(database: Database, scheduler_id: UUID) -> dict[int, int]:
     """Renew a scheduler's lease. Gives the epochs of its shards."""
-    return await shards.hold(database, scheduler_id, "scheduler", "0", SHARD_LEASE)
+    return await shards.lease(database, scheduler_id, "scheduler", "0", SHARD_LEASE)
 
 
 async def staged(database: Database, **more: Any) -> Staged:

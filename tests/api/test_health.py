@@ -140,7 +140,7 @@ class TestOfAProcessThatOnlyServes:
 
     @pytest.fixture
     async def alone(self, parts, database):
-        await maintenance_tasks.note(database, {"reap": 0})
+        await maintenance_tasks.record(database, {"reap": 0})
         return Parts(vitals_of(database), parts.pulse, parts.reaper)
 
     async def test_it_is_ready_while_the_others_do_their_maintenance_tasks(self, alone):
@@ -158,27 +158,27 @@ class TestOfAProcessThatOnlyServes:
         self, database, clock
     ):
         noted = "select done_at from duly.maintenance_tasks"
-        await maintenance_tasks.note(database, {"reap": 0})
+        await maintenance_tasks.record(database, {"reap": 0})
         first = await database.fetchval(noted)
         await clock.advance(0.5)
-        await maintenance_tasks.note(database, {"reap": 0})
+        await maintenance_tasks.record(database, {"reap": 0})
         assert await database.fetchval(noted) == first
 
         await clock.step(-60)
-        await maintenance_tasks.note(database, {"reap": 0})
+        await maintenance_tasks.record(database, {"reap": 0})
         assert await database.fetchval(noted) < first
 
     async def test_a_loop_that_ends_no_round_anywhere_is_named(self, alone, database, clock):
-        await maintenance_tasks.note(database, {"reap": 0, "carry_out": 59.5, "tell": 0})
+        await maintenance_tasks.record(database, {"reap": 0, "carry_out": 59.5, "tell": 0})
         assert await failing(alone) == []
         await clock.advance(1.5)
-        await maintenance_tasks.note(database, {"reap": 0, "carry_out": 61, "tell": 0})
+        await maintenance_tasks.record(database, {"reap": 0, "carry_out": 61, "tell": 0})
 
         assert await failing(alone) == ["round_age_seconds"]
         assert "carry_out for 61 s" in str((await readiness(alone.vitals)).checks)
 
-        await maintenance_tasks.note(database, {"carry_out": 2})  # of another process, which does it for all
-        await maintenance_tasks.note(database, {"carry_out": 61})
+        await maintenance_tasks.record(database, {"carry_out": 2})  # of another process, which does it for all
+        await maintenance_tasks.record(database, {"carry_out": 61})
         assert await failing(alone) == []
 
     async def test_unreported_maintenance_task_does_not_fail_readiness(self, alone, database):

@@ -196,8 +196,8 @@ def test_a_histogram_cumulates():
 async def test_each_role_tells_how_far_the_clock_of_its_host_is(own_database):
     """Of several processes of a role on a host the one that is furthest away counts."""
     metrics = Metrics(parts_of(own_database).vitals, Log("test"))
-    await clocks.note(own_database, ["worker"], "one:1")
-    await clocks.note(own_database, ["worker"], "one:2", lambda: host_now() - timedelta(hours=1))
+    await clocks.record(own_database, ["worker"], "one:1")
+    await clocks.record(own_database, ["worker"], "one:2", lambda: host_now() - timedelta(hours=1))
     await own_database.execute("update duly.clock_high_water set at = duly.clock_now() + interval '90 seconds'")
 
     text = (await metrics.scrape("text/plain"))[0].decode()

@@ -186,7 +186,9 @@ async def test_story_05_run_that_arrives_while_the_last_slot_frees_is_admitted(d
 async def test_maintenance_admits_runs_left_blocked_at_a_free_slot(database):
     await five_at_the_gate(database)
     await database.execute("delete from duly.ready; update duly.concurrency_keys set active = 0")
-    assert [row["broken"] for row in await history.verify(database)] == ["run waiting at a gate with a free place"] * 3
+    assert [row["broken"] for row in await history.verify(database)] == [
+        "run waiting for a concurrency key with a free slot"
+    ] * 3
 
     assert await history.release_waiting(database, 10) == 2
     assert await history.verify(database) == []

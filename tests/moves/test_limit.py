@@ -167,7 +167,7 @@ async def test_a_broken_limit_is_reported_by_verify(database, clock):
 
     [broken] = await history.verify(database)
 
-    assert (broken["broken"], broken["id"], broken["detail"]) == ("limit exceeded", "every queue", "1 places, 2 runs")
+    assert (broken["broken"], broken["id"], broken["detail"]) == ("limit exceeded", "every queue", "1 slots, 2 runs")
 
 
 async def test_a_limit_that_cannot_be_is_refused(database):

@@ -387,7 +387,7 @@ class TestBringBack:
         await clock.advance(2)
 
         [found] = await verify(database)
-        assert found["broken"] == "run that stands aside although a worker knows it"
+        assert found["broken"] == "unroutable run although a worker has its handler"
         assert found["detail"] == f"{TYPO} in queue {QUEUE}"
 
 

@@ -579,8 +579,8 @@ BANK = [
         Sql(
             "a worker over HTTP claims every tenant's runs",
             "api_claim",
-            "duly.lines(v_open, v_worker.tenant,",
-            "duly.lines(v_open, null,",
+            "duly.subqueues(v_open, v_worker.tenant,",
+            "duly.subqueues(v_open, null,",
         ),
     ),
     *killed_by(

@@ -287,7 +287,7 @@ class TestOverlapSlot:
         await settled(database, worker_id, run, LATER)
         await database.execute("update duly.concurrency_keys set active = 2")
 
-        assert [row["broken"] for row in await history.verify(database)] == ["gate whose count is wrong"]
+        assert [row["broken"] for row in await history.verify(database)] == ["concurrency key whose count is wrong"]
 
 
 class TestAllow:

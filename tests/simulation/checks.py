@@ -34,7 +34,7 @@ select jobs.job_id, jobs.state, timers.scheduled_at as next_at
 """
 
 # Findings of what has been so for minutes: where the clock was set, it may have been so for a moment.
-_BY_AGE = {"run waiting for a destination that would take it", "run that stands aside although a worker knows it"}
+_BY_AGE = {"run waiting for a destination that would take it", "unroutable run although a worker has its handler"}
 _JITTERS_MIN = 5
 _JITTER_SPREAD_MIN = 0.01
 

@@ -300,7 +300,7 @@ class Ledger:
     def on_failed(self, process: Process, name: str, error: Exception) -> None:
         """A process learnt that a statement failed. What the server has rolled back, the driver's side sends again by itself."""
         process.sends_again = name == "timers.stage" and isinstance(error, _AGAIN)
-        if name == "shards.hold" and not isinstance(error, _AGAIN):
+        if name == "shards.lease" and not isinstance(error, _AGAIN):
             process.renewal_failed = True  # Of several in a row of the others we do not know which is the last.
 
     # -------------------------------------------------------------------------------------- what the database committed

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tests.simulation.server import START
 
-_QUIET = ("runs.look", "shards.hold", "workers.live", "workers.departed", "ready.vacuum", "leased.vacuum")
+_QUIET = ("runs.look", "shards.lease", "workers.live", "workers.expired_workers", "ready.vacuum", "leased.vacuum")
 _TAIL = 60
 _CHARACTERS_MAX = 300
 _UUID_CHARACTERS = 36

@@ -78,7 +78,7 @@ def test_function_is_defined_in_a_migration_only_where_a_table_needs_it():
     """Or where something else takes its place: a database for tests has a clock of its own."""
     standing = {name for migration in migrate.known() for name in MADE.findall(migration.sql)}
 
-    assert standing == {"clock_now", "current_tenant", "owns", "line_of", "expiry", "origin_told"}
+    assert standing == {"clock_now", "current_tenant", "owns", "fifo_number", "expiry", "reported_origin"}
 
 
 async def test_migrate_rewrites_changed_files_only(migrated, monkeypatch):
@@ -106,8 +106,8 @@ async def test_function_written_by_hand_stays_until_its_file_changes(migrated):
     assert (await migrate.migrate(migrated)).files == []
     assert await migrated.fetchval("select duly.chance(1, 1)") == 0.5
 
-    await migrated.execute("delete from duly.functions where file = 'lines.sql'")
-    assert [file.name for file in (await migrate.migrate(migrated)).files] == ["lines.sql"]
+    await migrated.execute("delete from duly.functions where file = 'subqueues.sql'")
+    assert [file.name for file in (await migrate.migrate(migrated)).files] == ["subqueues.sql"]
     assert await migrated.fetchval("select duly.chance(1, 1)") != 0.5
 
 

@@ -20,8 +20,8 @@ async def plan(database, lines, limit, *, weights=(1,), tenant_weights=None, see
     )
     parts: Counter[tuple[int, int]] = Counter()
     for row in rows:
-        parts[lines[row["line"] - 1]] += row["quota"]
-    for line, rest in {lines[row["line"] - 1]: row["rest"] for row in rows}.items():
+        parts[lines[row["subqueue"] - 1]] += row["quota"]
+    for line, rest in {lines[row["subqueue"] - 1]: row["rest"] for row in rows}.items():
         parts[line] += rest  # It is told on each of a tenant's lines, and is one number.
     return {line: part for line, part in parts.items() if part}
 
@@ -33,7 +33,7 @@ async def planned_often(database, lines, limit, *, weights=(1,), tenant_weights=
         f" from generate_series(1, {SEEDS}) as seed cross join lateral"
         " (select each.line, coalesce(plan.quota, 0) as quota, coalesce(plan.rest, 0) as rest"
         "    from generate_subscripts($1::int[], 1) as each(line)"
-        "    left join duly.plan_claim($1, $2, $3, $4, $5, seed) as plan on plan.line = each.line) as one"
+        "    left join duly.plan_claim($1, $2, $3, $4, $5, seed) as plan on plan.subqueue = each.line) as one"
         " group by line order by line",
         [number for number, _ in lines],
         [tenant for _, tenant in lines],

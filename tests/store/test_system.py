@@ -49,7 +49,7 @@ async def well(database):
         await database.execute(f"vacuum {row[0]}")
     await a_scheduler(database)
     await a_worker(database)
-    await maintenance_tasks.note(database, {REAP: 0})
+    await maintenance_tasks.record(database, {REAP: 0})
     await history.create_partitions(database, PARTITION_DAYS_AHEAD)
     # Of a version that is ours, as its worker and its scheduler are.
     await database.execute("update duly.schedulers set version = $1", __version__)
@@ -221,9 +221,9 @@ async def test_a_clock_that_is_apart_is_reported(well):
     assert "ahead of the database's" in {one.code: one.message for one in findings(facts)}["clock_differs"]
 
 
-async def test_doctor_names_a_host_whose_clock_differs(well):
-    await clocks.note(well, ["worker"], "far:1", lambda: host_now() + timedelta(hours=1))
-    await clocks.note(well, ["scheduler"], "near:1")
+async def test_a_host_whose_clock_is_apart_is_named_by_whoever_looks(well):
+    await clocks.record(well, ["worker"], "far:1", lambda: host_now() + timedelta(hours=1))
+    await clocks.record(well, ["scheduler"], "near:1")
 
     facts = await facts_of(well)
     [apart, near] = sorted(facts.clocks, key=lambda one: -abs(one.offset_seconds))
@@ -234,23 +234,23 @@ async def test_doctor_names_a_host_whose_clock_differs(well):
     assert "ahead of the database's" in message
 
 
-async def test_host_clock_of_an_ended_process_is_forgotten(well, clock):
-    await clocks.note(well, ["worker"], "far:1", lambda: host_now() + timedelta(hours=1))
+async def test_a_process_that_is_gone_names_no_host(well, clock):
+    await clocks.record(well, ["worker"], "far:1", lambda: host_now() + timedelta(hours=1))
     await clock.advance(61)
 
-    assert await clocks.noted(well) == []
+    assert await clocks.recorded(well) == []
     await clock.advance(600)
-    await clocks.note(well, ["worker"], "new:1")
+    await clocks.record(well, ["worker"], "new:1")
     assert await well.fetchval("select array_agg(name) from duly.host_clocks") == ["new:1"]
 
 
 async def test_a_database_clock_that_was_set_back_says_by_how_much_and_when_schedules_go_on(well, clock):
-    await clocks.note(well, ["scheduler"], "one:1")
+    await clocks.record(well, ["scheduler"], "one:1")
     assert "database_clock_set_back" not in await found_in(well)
 
     before = clock.at
     await clock.step(-3600)
-    await clocks.note(well, ["scheduler"], "one:1")
+    await clocks.record(well, ["scheduler"], "one:1")
 
     back = (await facts_of(well)).clock_set_back
     assert (back.seconds, back.resumes_at) == (3600, before)

@@ -51,7 +51,7 @@ async def well(server):
         await clock.step(0)
         await a_scheduler(database)
         await a_worker(database)
-        await maintenance_tasks.note(database, {REAP: 0})
+        await maintenance_tasks.record(database, {REAP: 0})
         await history.create_partitions(database, PARTITION_DAYS_AHEAD)
         await database.execute("update duly.schedulers set version = $1", __version__)
         await database.execute("update duly.workers set version = $1", __version__)

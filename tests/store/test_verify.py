@@ -93,7 +93,7 @@ async def test_verify_finds_a_run_that_waits_at_a_rate_without_a_row(database):
     assert await broken(database) == []
     await database.execute("delete from duly.rate_limits")
 
-    assert await broken(database) == ["run waiting for its turn at a rate that nobody minds"]
+    assert await broken(database) == ["run waiting for a rate limit that is not maintained"]
 
 
 async def test_verify_finds_only_the_first_fifo_run_that_waits_at_a_free_slot(database):
@@ -102,7 +102,7 @@ async def test_verify_finds_only_the_first_fifo_run_that_waits_at_a_free_slot(da
     await staged(database)
     await database.execute("delete from duly.ready; delete from duly.concurrency_keys")
 
-    assert [row["broken"] for row in await verify(database)] == ["run waiting at a gate with a free place"]
+    assert [row["broken"] for row in await verify(database)] == ["run waiting for a concurrency key with a free slot"]
 
 
 async def test_two_of_a_line_inside_at_once_are_found(database):
@@ -115,7 +115,7 @@ async def test_two_of_a_line_inside_at_once_are_found(database):
     )
     await database.execute("delete from duly.blocked; update duly.concurrency_keys set active = 2")
 
-    assert await broken(database) == ["gate with more inside than its line lets in"]
+    assert await broken(database) == ["FIFO concurrency key with more than one run"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ async def test_verify_finds_a_workflow_with_wrong_counts_or_stuck_nodes(database
     assert await broken(database) == found
 
 
-FOLLOWING = "run that follows others and that nothing will move"
+FOLLOWING = "run with dependencies that nothing will release"
 MISCOUNTED = "run whose count of jobs before it is wrong"
 
 
@@ -155,7 +155,7 @@ MISCOUNTED = "run whose count of jobs before it is wrong"
         ("delete from duly.dependents", [FOLLOWING]),
         ("delete from duly.timers", [FOLLOWING]),
         ("with gone as (delete from duly.dependencies) update duly.dependents set waits = 0", [FOLLOWING]),
-        ("delete from duly.blocked", ["follower that waits no more"]),
+        ("delete from duly.blocked", ["dependent that waits no more"]),
     ],
 )
 async def test_a_run_that_depends_on_others_is_found(database, damage, found):

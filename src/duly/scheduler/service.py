@@ -127,8 +127,8 @@ class Scheduler:
         gained = self._epochs
         try:
             if not self._epochs:
-                await self._read_zones()
-            self._epochs = await shards.hold(self._database, self.scheduler_id, self._name, __version__, LEASE)
+                await self._follow_zones()
+            self._epochs = await shards.lease(self._database, self.scheduler_id, self._name, __version__, LEASE)
         except Exception:
             self._epochs = {}
             raise

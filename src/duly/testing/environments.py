@@ -195,7 +195,7 @@ class Environment:
             identity = workers.Identity(self._worker_id, "testing", __version__, queues, names, 1, _LEASE, declares)
             await workers.register(database, identity)
         await workers.heartbeat(database, self._worker_id)
-        self._epochs = await shards.hold(database, self._scheduler_id, "testing", __version__, _LEASE)
+        self._epochs = await shards.lease(database, self._scheduler_id, "testing", __version__, _LEASE)
         self._renewed_at = self._at
 
     async def _take_due(self, database: Database) -> list[Run]:

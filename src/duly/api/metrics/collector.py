@@ -270,7 +270,7 @@ class Metrics:
             self.totals.overloads = await overloads.oldest(self._vitals.database, OVERLOADS_MAX)
             pressure = await self._gauge.read()
             self.totals.lag_seconds = await staging_lag_seconds(self._vitals.database)
-            self.totals.clocks = (await clocks.noted(self._vitals.database))[:HOSTS_MAX]
+            self.totals.clocks = (await clocks.recorded(self._vitals.database))[:HOSTS_MAX]
             back = await clocks.set_back(self._vitals.database)
             self.totals.clock_set_back_seconds = 0.0 if back is None else back.seconds
         self.totals.measure(rows, now)

@@ -235,9 +235,9 @@ class EventHub:
         """Yield an end, and before it the start, if both came between two looks."""
         recently = self._moment() - timedelta(seconds=LINGER_SECONDS)
         if ended.fence is not None and ended.started_at is not None and ended.outcome != "fenced":
-            if ended.started_at > recently and not self._beginnings.has_told(ended.run_id, ended.fence):
+            if ended.started_at > recently and not self._beginnings.was_returned(ended.run_id, ended.fence):
                 yield began(started_of(ended))
-            self._beginnings.tell(ended.run_id, ended.fence)
+            self._beginnings.mark_returned(ended.run_id, ended.fence)
         yield from came_to(ended)
 
     def _publish(self, events: Collection[CloudEvent]) -> None:

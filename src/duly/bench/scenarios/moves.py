@@ -129,7 +129,7 @@ async def _fill(bench: Bench, database: Database, options: Options) -> datetime:
 async def _cycle(bench: Bench, database: Database, watch: Watch, options: Options, base: datetime) -> None:
     """Stage, claim and finish until enough have gone through."""
     scheduler_id, worker_id = uuid4(), uuid4()
-    epochs = await shards.hold(database, scheduler_id, "bench", __version__, _LEASE)
+    epochs = await shards.lease(database, scheduler_id, "bench", __version__, _LEASE)
     await workers.register(database, Identity(worker_id, "bench", __version__, [QUEUE_DEFAULT], [NOOP], 1, _LEASE))
     done, at_once, rng = 0, min(_STAGE_BATCH_MAX, max(1, options.runs // 5)), Rng(1)
     with bench.steps.step(f"{options.runs:,} staged, claimed, finished", options.runs) as advance:

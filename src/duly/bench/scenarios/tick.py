@@ -72,7 +72,7 @@ async def _calls(bench: Bench, options: Options, stored: int) -> tuple[list[floa
         base = await fill.fill_jobs(database, jobs, bench.steps, _AHEAD)
         await fill.arm(database, stored, base, bench.steps)
         scheduler_id = uuid4()
-        epochs = await shards.hold(database, scheduler_id, "bench", __version__, _LEASE)
+        epochs = await shards.lease(database, scheduler_id, "bench", __version__, _LEASE)
         backend = await database.fetchval("select pg_backend_pid()") if bench.place.server_pid else None
         spans, cpu = [], []
         with bench.steps.step(f"{options.calls} calls among {stored:,}", options.calls) as advance:

@@ -170,7 +170,7 @@ async def go_on(
     recovered = [work for work in works if work.is_recovered and recovery_id is not None]
     created = list(_created(recovered, budget))
     if recovery_id is not None and (wanted := _count(created)):
-        given = await recovery.take_turns(database, recovery_id, wanted)
+        given = await recovery.take_reservations(database, recovery_id, wanted)
         created = created if given == wanted else list(_created(recovered, given))
     created += _created([work for work in works if work not in recovered], budget - _count(created))
     if not created:

@@ -60,7 +60,7 @@ class Changes(Generic[T]):
     async def look(self, tenants: Iterable[int]) -> list[T]:
         """Return the changes since the last look, `ROWS_MAX` at most; the first look only sets the position."""
         if self._seen is None:
-            self._seen = str(await self._database.fetchval(self._statements["place"]))
+            self._seen = str(await self._database.fetchval(self._statements["position"]))
             return []
         rows = await self._database.fetch(self._statements["look"], self._seen, list(tenants), ROWS_MAX + 1)
         self._seen = rows[0]["snapshot"]

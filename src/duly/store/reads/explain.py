@@ -154,16 +154,16 @@ async def _concurrency(
     if around["slots"] is None and not around["is_fifo"]:
         return None
     rows = await database.fetch(SQL["holders"], tenant, around["key"], _HOLDERS_SHOWN)
-    statement = SQL["strict_line" if around["is_fifo"] else "line"]
-    line = await engine.fetch_one(statement, tenant, around["key"], run_id, POSITION_MAX)
+    statement = SQL["fifo_position" if around["is_fifo"] else "key_position"]
+    position = await engine.fetch_one(statement, tenant, around["key"], run_id, POSITION_MAX)
     return ConcurrencyKey(
         around["key"],
         around["slots"] or 1,
         around["active"] or 0,
         [row[0] for row in rows],
-        before=line["before"],
+        before=position["before"],
         is_fifo=around["is_fifo"],
-        next_run=line["first"],
+        next_run=position["first"],
     )
 
 
@@ -180,15 +180,15 @@ async def _reservation(database: Database, tenant: int, run_id: UUID, around: An
     throughput = await database.fetchrow(SQL["reservation"], tenant, around["key"])
     if throughput is None:
         return None
-    line = await database.fetch_one(SQL["rate_line"], tenant, around["key"], run_id, POSITION_MAX)
+    position = await database.fetch_one(SQL["rate_position"], tenant, around["key"], run_id, POSITION_MAX)
     begins = max(throughput["next_at"], around["now"])
-    reservation_at = begins + timedelta(seconds=line["before"] / throughput["per_second"])
-    is_known = line["before"] < POSITION_MAX
+    reservation_at = begins + timedelta(seconds=position["before"] / throughput["per_second"])
+    is_known = position["before"] < POSITION_MAX
     return Reservation(
         throughput["key"],
         throughput["per_second"],
         throughput["burst"],
-        line["before"],
+        position["before"],
         reservation_at if is_known else None,
     )
 

@@ -104,7 +104,7 @@ async def buried(session: Database, tenant: int) -> Buried:
 
 async def open_destinations(session: Database, tenant: int) -> list[dict[str, Any]]:
     """Read the destinations whose circuit is open."""
-    return [dict(row) for row in await session.fetch(SQL["shut"], tenant, SHOWN_MAX)]
+    return [dict(row) for row in await session.fetch(SQL["open_destinations"], tenant, SHOWN_MAX)]
 
 
 async def failing_schedules(session: Database, tenant: int) -> list[dict[str, Any]]:

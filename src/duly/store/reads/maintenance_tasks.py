@@ -18,7 +18,7 @@ class Work(msgspec.Struct, frozen=True):
     signals: bool
     blocked: bool
     awaited: bool
-    tellings: bool
+    callbacks: bool
     tasks: bool
     dependency_checks: bool
     tallies: bool
@@ -30,9 +30,9 @@ async def look(database: Database) -> Work:
     return Work(*await database.fetch_one(SQL["look"]))
 
 
-async def note(database: Database, ages: Mapping[str, float]) -> None:
+async def record(database: Database, ages: Mapping[str, float]) -> None:
     """Record how many seconds ago tasks were done, for other processes."""
-    await database.execute(SQL["note"], list(ages), list(ages.values()))
+    await database.execute(SQL["record"], list(ages), list(ages.values()))
 
 
 async def ages(database: Database, names: Sequence[str]) -> dict[str, float]:

@@ -98,7 +98,7 @@ class Beginnings:
     async def look(self, tenants: Iterable[int]) -> list[Started]:
         """Return what started since the last look, `ROWS_MAX` at most; the first look only sets the position."""
         if self._seen is None:
-            self._move_on(await self._database.fetch(SQL["place"]))
+            self._move_on(await self._database.fetch(SQL["position"]))
             return []
         snapshot, read_at = self._seen
         arguments = (*snapshot.arguments(), list(tenants), self._fences[0][1], read_at, ROWS_MAX)
@@ -106,16 +106,16 @@ class Beginnings:
         self._move_on(rows)
         begun = [Started(*row[2:]) for row in rows if row["run_id"] is not None]
         self.left_out = len(begun) >= ROWS_MAX
-        found = [one for one in begun if not self.has_told(one.run_id, one.fence)]
+        found = [one for one in begun if not self.was_returned(one.run_id, one.fence)]
         for one in found:
-            self.tell(one.run_id, one.fence)
+            self.mark_returned(one.run_id, one.fence)
         return found
 
-    def has_told(self, run_id: UUID, fence: int) -> bool:
+    def was_returned(self, run_id: UUID, fence: int) -> bool:
         """Return whether the run under this fence was returned already."""
         return (run_id, fence) in self._known
 
-    def tell(self, run_id: UUID, fence: int) -> None:
+    def mark_returned(self, run_id: UUID, fence: int) -> None:
         """Remember that the start of a run was returned."""
         self._known[run_id, fence] = self._database.clock.monotonic()
 

@@ -62,7 +62,7 @@ async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
         replicas=[Replica(*row) for row in await session.fetch(SQL["replicas"])],
         slots=[Slot(*row) for row in await session.fetch(SQL["slots"])],
         clock_difference_seconds=seconds,
-        clocks=await clocks.noted(session),
+        clocks=await clocks.recorded(session),
         clock_set_back=await clocks.set_back(session),
         overloads=list((await overloads.standing(session)).values()),
         clashes=clashes(await workers.offers(session)),

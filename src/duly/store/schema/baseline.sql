@@ -1,4 +1,4 @@
--- The schema: everything that is made once. The next change is migration 2. Functions, views and triggers stand in functions/ and are
+-- The schema: everything that is created once. The next change is migration 2. Functions, views and triggers stand in functions/ and are
 -- applied behind this file; those here are parts of a table, an index or a policy, or are replaced in databases for tests.
 
 -- The API's role sees the rows of one tenant and moves none of them by itself: docs/decisions/0037-tenant-isolation-in-the-database.md.
@@ -13,7 +13,7 @@ begin
         null;
     end;
     begin
-        perform set_config('role', 'duly_api', true), set_config('role', asked.was, true) from (select current_setting('role') as was offset 0) as asked;
+        perform set_config('role', 'duly_api', true), set_config('role', requested.was, true) from (select current_setting('role') as was offset 0) as requested;
     exception when insufficient_privilege then
         begin
             execute format('grant duly_api to %I', current_user);
@@ -36,19 +36,19 @@ create type duly.state as enum
     ('scheduled', 'blocked', 'ready', 'running', 'retrying', 'succeeded', 'dead', 'cancelled', 'expired', 'skipped');
 -- What a run in `blocked` waits for.
 create type duly.wait as enum ('concurrency', 'rate', 'destination', 'workflow', 'dependency', 'recall');
--- A line as a claim sees it: the number of its queue among those asked for, the due moment of its first run, its tenant's weight,
+-- A subqueue as a claim sees it: the number of its queue among those requested, the due moment of its first run, its tenant's weight,
 -- whether it comes under a limit, and how many were taken of it already.
-create type duly.line as
+create type duly.subqueue as
     (number integer, queue text, tenant integer, priority smallint, due_at timestamptz, weight integer, is_limited boolean, taken integer);
 
 -- One number per claim statement. Cache 1: a cached block per session would hand out fences that go down.
 create sequence duly.fences cache 1;
 -- The numbers of runs in FIFO order of a concurrency key.
-create sequence duly.lines cache 1;
+create sequence duly.fifo_numbers cache 1;
 
 ------------------------------------------------------------------------------------- what indexes and policies are made of
 
--- What policies are made of. The tenant of this session; none outside of one.
+-- The tenant of this session; none outside of one.
 create function duly.current_tenant() returns integer language sql stable parallel safe as $$
     select nullif(current_setting('duly.tenant', true), '')::integer
 $$;
@@ -61,8 +61,8 @@ begin
         or exists (select from duly.attempts where attempts.run_id = p_id and duly.is_ours(attempts.tenant));
 end $$;
 
--- A run of a line carries its number; without one it stands behind all that have one and are due at the same moment.
-create function duly.line_of(p_options jsonb) returns bigint language sql immutable parallel safe as $$
+-- A run in FIFO order carries its number; without one it comes after all that have one and are due at the same moment.
+create function duly.fifo_number(p_options jsonb) returns bigint language sql immutable parallel safe as $$
     select case when jsonb_typeof(p_options->'fifo') = 'number' then (p_options->>'fifo')::bigint else 9223372036854775807 end
 $$;
 
@@ -73,7 +73,7 @@ create function duly.expiry(p_scheduled_at timestamptz, p_options jsonb) returns
 $$;
 
 -- Where a webhook's attempt was sent to, as its detail says.
-create function duly.origin_told(p_detail jsonb) returns text language sql immutable parallel safe as $$
+create function duly.reported_origin(p_detail jsonb) returns text language sql immutable parallel safe as $$
     select substring(p_detail->>'to' from '^[a-z]+://[^/?#]+')
 $$;
 
@@ -107,7 +107,7 @@ create table duly.timers (
     shard         smallint not null,
     every_seconds integer,
     cohort        bigint,
-    -- the last run made for this job: while it is active, the next one overlaps
+    -- the last run created for this job: while it is active, the next one overlaps
     last_run_id   uuid,
     overlap       text check (overlap in ('allow', 'concurrency', 'cancel_running', 'after_end')), -- null: skip
     jitter        text check (jitter in ('job', 'occurrence')), -- null: none; else one delay per job, or per occurrence
@@ -124,7 +124,7 @@ create unique index timers_by_run on duly.timers (run_id) where run_id is not nu
 -- A tenant's runs, in each box and in history, newest first. Leased has none: it is never large.
 create index timers_of_tenant on duly.timers (tenant, run_id) where run_id is not null;
 create index timers_by_job on duly.timers (job_id, run_id) where run_id is not null and run_id <> job_id;
-create index timers_in_line on duly.timers (tenant, ((options->'concurrency'->>0) collate "C"), due_at, duly.line_of(options))
+create index timers_by_fifo_number on duly.timers (tenant, ((options->'concurrency'->>0) collate "C"), due_at, duly.fifo_number(options))
  where options ? 'fifo';
 -- What expires, box by box. A row that never does is in none of them; nor is a next fire, which is no run.
 create index timers_expiring on duly.timers (duly.expiry(scheduled_at, options))
@@ -146,31 +146,31 @@ create index blocked_by_origin on duly.blocked (tenant, key, due_at, run_id) whe
 create index blocked_of_tenant on duly.blocked (tenant, run_id);
 create index blocked_by_job on duly.blocked (job_id, run_id) where run_id <> job_id;
 -- Lines, as they stand in each box. They hold FIFO rows alone, so that others pay nothing.
-create index blocked_in_line on duly.blocked (tenant, key, due_at, duly.line_of(options), run_id)
+create index blocked_by_fifo_number on duly.blocked (tenant, key, due_at, duly.fifo_number(options), run_id)
  where waits_for = 'concurrency' and options ? 'fifo';
--- Who waits for a turn, by who may take it.
+-- Runs that wait for a reservation, by handler.
 create index blocked_by_taker on duly.blocked (tenant, key, queue, handler, suspect, due_at, run_id) where waits_for = 'rate';
 create index blocked_expiring on duly.blocked (duly.expiry(scheduled_at, options))
  where options ?| array['expires_at', 'expires_seconds'];
--- Runs that a worker gave back on request wait here until whoever asked has decided; nothing claims them meanwhile.
+-- Runs that a worker gave back on request wait here until the caller has decided; nothing claims them meanwhile.
 create index blocked_recalled on duly.blocked (blocked_at) where waits_for = 'recall';
 
 create table duly.ready (
     like duly.run,
-    is_unroutable      boolean not null default false -- Still ready, and in no line.
+    is_unroutable      boolean not null default false -- Still ready, and in no subqueue.
 ) with (fillfactor = 100, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200000,
         autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 1000000,
         autovacuum_analyze_scale_factor = 0);
 create unique index ready_by_run on duly.ready (run_id);
 create index ready_of_tenant on duly.ready (tenant, run_id);
 create index ready_by_job on duly.ready (job_id, run_id) where run_id <> job_id;
--- Turns that were given and not taken.
+-- Reservations that were given and not taken.
 create index ready_paced on duly.ready (tenant, ((options->'rate'->>0) collate "C"), due_at) where options ? 'rate';
 create index ready_expiring on duly.ready (duly.expiry(scheduled_at, options))
  where options ?| array['expires_at', 'expires_seconds'];
--- A line is what waits of a queue, a tenant and a priority, the oldest first. Which lines there are is found by this index alone.
+-- A subqueue is what waits of a queue, a tenant and a priority, the oldest first. Which subqueues there are is found by this index alone.
 create index ready_by_line on duly.ready (queue, tenant, priority, due_at) where not is_unroutable;
--- What stands aside, by who could take it; and its lines, for whoever brings it back.
+-- Unroutable runs, by handler; and their subqueues, for the return to claims.
 create index ready_aside on duly.ready (queue, handler, tenant, priority, due_at) where is_unroutable;
 
 create table duly.leased (
@@ -220,7 +220,7 @@ create table duly.attempts (
     result         jsonb,
     -- an error with its traceback, or first, last and count of what was skipped
     detail         jsonb,
-    -- A run's options end with it; what it was marked with stays with its record.
+    -- A run's options end with it; its tags stay with its record.
     metadata          jsonb,
     xid            xid8 not null default pg_current_xact_id(), -- the transaction that recorded it
     generation     integer,                             -- the version of the definition that it used; null: 1
@@ -228,7 +228,7 @@ create table duly.attempts (
     payload        jsonb,
     -- true: it stands among the payloads; false: it was too large, and is not kept
     payload_stored boolean,
-    options        jsonb                                -- what it carried besides its marks
+    options        jsonb                                -- what it carried besides its metadata
 ) partition by list (outcome);
 create index attempts_by_run on duly.attempts (run_id);
 create index attempts_by_transaction on duly.attempts (xid);
@@ -243,7 +243,7 @@ create index attempts_ended_of_tenant on duly.attempts_failed (tenant, run_id)
 create index attempts_failed_by_job on duly.attempts_failed (job_id, finished_at) where run_id <> job_id;
 create index attempts_ended_by_job on duly.attempts_failed (job_id, run_id)
  where run_id <> job_id and became in ('cancelled', 'expired', 'skipped');
-create index attempts_failed_at on duly.attempts_failed (tenant, duly.origin_told(detail), finished_at, run_id, attempt)
+create index attempts_failed_at on duly.attempts_failed (tenant, duly.reported_origin(detail), finished_at, run_id, attempt)
  where handler = '@webhook' and outcome in ('failed', 'timed_out');
 
 create table duly.attempts_succeeded_default partition of duly.attempts_succeeded default;
@@ -347,7 +347,7 @@ create table duly.jobs (
     cohort         bigint,                              -- jobs of one cohort fire at the same moments, for the same reasons
     owner          text not null default 'api' check (owner in ('api', 'code', 'file')),
     source         text,                                -- of an owner 'code': the app that declares it
-    definition     bytea,                               -- hash of what was asked for, to see whether an upsert changes anything
+    definition     bytea,                               -- hash of what was requested, to see whether an upsert changes anything
     failures       integer not null default 0,          -- runs in a row that failed for good, counted where pause_on_failure asks
     paused_at      timestamptz,
     pause_reason   text,
@@ -355,7 +355,7 @@ create table duly.jobs (
     removed_at     timestamptz,                         -- of an owner 'code': since when no program declares it
     tzdb           text,                                -- set where another version than the one in force has timed the next fire
     applied        integer,                             -- of an owner 'file': the version it had when its file was last applied
-    timed_at       timestamptz                          -- since when its occurrences are what they are; null: since it was made
+    timed_at       timestamptz                          -- since when its occurrences are what they are; null: since it was created
 );
 create unique index jobs_by_name on duly.jobs (tenant, name) where name is not null and state in ('active', 'paused');
 create index jobs_by_cohort on duly.jobs (cohort) where cohort is not null;
@@ -454,7 +454,7 @@ create table duly.calendars (
     primary key (tenant, name)
 );
 
--- The backfill lane: stretches of occurrences that are made again, or were missed and are made up for, at a rate.
+-- The backfill lane: stretches of occurrences that are made again, or were missed and are caught up, at a rate.
 create table duly.backfills (
     backfill_id           uuid primary key,
     job_id                uuid not null,
@@ -464,14 +464,14 @@ create table duly.backfills (
     state                 text not null default 'active' check (state in ('active', 'done', 'cancelled')),
     from_at               timestamptz not null,
     to_at                 timestamptz not null,
-    cursor_at             timestamptz not null,         -- the next occurrence to be made is the first at or after this
+    cursor_at             timestamptz not null,         -- the next occurrence to be created is the first at or after this
     rate                  double precision not null check (rate > 0),
     total                 integer not null,
     created                  integer not null default 0,
-    due_at                timestamptz not null,         -- nothing is made before this
-    previous_scheduled_at timestamptz,                  -- the occurrence before the next one to be made
+    due_at                timestamptz not null,         -- nothing is created before this
+    previous_scheduled_at timestamptz,                  -- the occurrence before the next one to be created
     requested_at              timestamptz not null,
-    schedule              jsonb,                        -- the rule as it was when this was asked for: an edit makes no other past
+    schedule              jsonb,                        -- the rule as it was when this was requested: an edit does not change the past
     calendars             jsonb,                        -- and the calendars it names, as they were
     every_seconds         integer,
     anchor_at             timestamptz,
@@ -520,7 +520,7 @@ create index zone_moves_by_job on duly.zone_moves (job_id, moved_at);
 create table duly.files (
     tenant     integer not null,
     source     text not null,
-    applied_at timestamptz,                             -- null: before this was noted
+    applied_at timestamptz,                             -- null: before this was recorded
     applied_by text check (char_length(applied_by) <= 200),
     primary key (tenant, source)
 ) with (fillfactor = 50);
@@ -538,14 +538,14 @@ create index events_by_time on duly.events (received_at);
 
 ----------------------------------------------------------------------------------------------------------------- limits
 
--- What holds a run back besides time: at most `places` runs of a gate are ready or leased at once. The count stands in the
--- row, because counting other rows after locking it would read an old snapshot and let two into a gate of one.
+-- Concurrency keys: at most `slots` runs of a concurrency key are ready or leased at once. The count stands in the
+-- row, because counting other rows after locking it would read an old snapshot and give two runs a key of one slot.
 create table duly.concurrency_keys (
     tenant  integer not null,
     key     text collate "C" not null,
     slots  integer not null check (slots >= 1),
     active  integer not null default 0 check (active >= 0),
-    in_line boolean not null default false,             -- who is inside came from a line, and is alone there
+    in_line boolean not null default false,             -- the run with the slot is FIFO, and has the key alone
     primary key (tenant, key)
 ) with (fillfactor = 50);
 
@@ -562,7 +562,7 @@ create table duly.key_limits (
     primary key (tenant, key)
 );
 
--- Rates in use: when the next turn is free if nobody rests. What runs ask for stands beside what was reserved by.
+-- Rates in use: when the next reservation is free. The rate that runs request is kept beside the one reserved by.
 create table duly.rate_limits (
     tenant           integer not null,
     key              text collate "C" not null,
@@ -572,7 +572,7 @@ create table duly.rate_limits (
     requested_burst      integer not null,
     next_at          timestamptz not null,
     look_at          timestamptz not null,              -- nothing is to be done before
-    -- When what is reserved was last reckoned. A moment that is still to come was told by a clock that was set back since.
+    -- When what is reserved was last reckoned. A moment that is still to come was read from a clock that was set back since.
     reckoned_at      timestamptz not null default '-infinity',
     primary key (tenant, key)
 ) with (fillfactor = 50);
@@ -589,7 +589,7 @@ create table duly.pauses (
 );
 create unique index pauses_by_scope on duly.pauses (coalesce(tenant, 0), coalesce(queue, ''));
 
--- At most `places` runs are under way at once, of everything, a queue, a tenant, or a tenant's share of a queue.
+-- At most `slots` runs are under way at once, of everything, a queue, a tenant, or a tenant's share of a queue.
 create table duly.limits (
     tenant integer check (tenant >= 1),                 -- null: of every tenant
     queue  text collate "C" check (queue <> ''),        -- null: of every queue
@@ -599,7 +599,7 @@ create table duly.limits (
 );
 create unique index limits_by_scope on duly.limits (coalesce(tenant, 0), coalesce(queue, ''));
 
--- Where there are more lines than one claim looks at, the tenant of a queue with which the next claim begins.
+-- Where there are more subqueues than one claim looks at, the tenant of a queue with which the next claim begins.
 create table duly.claim_positions (
     queue  text collate "C" primary key,
     tenant integer not null
@@ -635,7 +635,7 @@ create table duly.recoveries (
     rules       jsonb not null default '[]',
     rate        double precision check (rate > 0), -- runs a second, all together
     ended_at    timestamptz,
-    -- When runs of a recovery were made lately, and how many: its rate holds for all schedulers together.
+    -- When runs of a recovery were created lately, and how many: its rate holds for all schedulers together.
     turns       jsonb not null default '[]',
     check ((state = 'open') = (decided_at is null) or state = 'done')
 );
@@ -703,7 +703,7 @@ create table duly.tenant_usage (
     counted_at timestamptz not null
 ) with (fillfactor = 50);
 
--- What the front door remembers: answers given under idempotency keys. They do not move.
+-- Idempotency: responses stored under keys. They do not move.
 create table duly.idempotent_responses (
     tenant     integer not null,
     route      text collate "C" not null,
@@ -753,7 +753,7 @@ create table duly.workers (
     unstarted    uuid[] not null default '{}'
 );
 
--- A worker that is gone. Its leased rows are moved on by the reaper, which needs to know when it was last safe to start a run.
+-- An expired worker. Its leased rows are moved on by the reaper, which needs to know when it was last safe to start a run.
 create table duly.expired_workers (
     worker_id   uuid primary key,
     name        text not null,
@@ -810,10 +810,10 @@ create table duly.destinations (
     slots             integer not null default 100 check (slots between 1 and 100000), -- requests under way at once
     rate_per_second    double precision check (rate_per_second > 0), -- null: no limit
     state              text not null default 'closed' check (state in ('closed', 'open', 'half_open')),
-    turn               integer not null default 0,      -- raised at each change of state: who has seen an old one changes nothing
+    turn               integer not null default 0,      -- raised at each change of state: a change that has seen an old one has no effect
     state_changed_at          timestamptz not null,
     openings           integer not null default 0,      -- in a row, without calm between them
-    wait_until         timestamptz not null default '-infinity', -- of an open one: when it is tried
+    wait_until         timestamptz not null default '-infinity', -- of an open one: when it is probed
     requested_until        timestamptz not null default '-infinity', -- until when it has asked to be left alone
     failures_in_a_row  integer not null default 0,
     successes_in_a_row integer not null default 0,
@@ -829,7 +829,7 @@ create table duly.destinations (
     tokens             double precision not null default 1, -- of the rate, as of counted_at
     counted_at         timestamptz not null,
     released_at        timestamptz not null,            -- when runs that wait for it were last let go
-    answers_at         timestamptz not null,            -- from when on answers are counted, for their pace
+    answers_at         timestamptz not null,            -- from when on responses are counted, for their rate
     answers_before     bigint not null default 0,       -- how many there had been by then
     pace               double precision not null default 0, -- answers a second, in the stretch before
     healthy_total      bigint not null default 0,
@@ -845,7 +845,7 @@ create index destinations_shut on duly.destinations (wait_until) where state <> 
 -- When a destination was last used is, to within ten seconds, when its window last turned.
 create index destinations_by_use on duly.destinations (half_at);
 
--- What a worker may have under way to a destination. The sum of places never exceeds the budget, unless that was made smaller.
+-- What a worker may have under way to a destination. The sum of slots never exceeds the budget, unless that was lowered.
 create table duly.destination_shares (
     destination_id uuid not null,
     worker_id      uuid not null,
@@ -876,15 +876,15 @@ create table duly.destination_secrets (
 --------------------------------------------------------------------------------------------- workflows and dependencies
 
 create table duly.workflows (
-    workflow_id  uuid primary key,                      -- as of a run: its first 48 bits say when it was made
+    workflow_id  uuid primary key,                      -- as of a run: its first 48 bits say when it was created
     tenant       integer not null,
     name         text not null,
     state        text not null default 'running' check (state in ('running', 'paused', 'cancelling', 'succeeded', 'failed', 'cancelled')),
     nodes        integer not null check (nodes between 0 and 1000),
     open_nodes   integer not null check (open_nodes >= 0), -- that have not ended
     tags         text[] not null default '{}',
-    callbacks    jsonb,                                 -- who is told of its end
-    metadata        jsonb,                                 -- who asked for it
+    callbacks    jsonb,                                 -- notified of its end
+    metadata        jsonb,                                 -- who requested it
     run_id       uuid,                                  -- the run whose target it is, and which waits for its end
     reason       text,
     replays      integer not null default 0,
@@ -924,7 +924,7 @@ create table duly.workflow_nodes (
     payload       jsonb,
     options       jsonb not null,
     replays       integer not null default 0,
-    last_attempt  integer not null default 0,           -- of its former lives: their records may be gone
+    last_attempt  integer not null default 0,           -- of its former lives: their records may be deleted
     released_at   timestamptz,
     ended_at      timestamptz,
     reason        text,
@@ -958,14 +958,14 @@ create table duly.workflow_changes (
 create index workflow_changes_by_transaction on duly.workflow_changes (xid, number);
 create index workflow_changes_by_time on duly.workflow_changes (changed_at);
 
--- What is left to do for a workflow outside of its lock, or after somebody else has let go of a row. No key: whoever notes one
+-- What is left to do for a workflow outside of its lock, or after somebody else has let go of a row. No key: a transaction that adds one
 -- waits for nobody.
 create table duly.workflow_tasks (
     task_id   bigint generated always as identity primary key,
     workflow_id uuid not null,
     what        text not null check (what in ('look', 'withdraw', 'cancel', 'settle', 'leave')),
     due_at      timestamptz not null,
-    leaving     jsonb,                                  -- whose place at which gate is given back
+    leaving     jsonb,                                  -- the run and key whose slot is given back
     tries       smallint not null default 0             -- that failed
 );
 
@@ -984,7 +984,7 @@ create unlogged table duly.ended_nodes (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 create index ended_nodes_by_transaction on duly.ended_nodes (recorded_in);
 
--- Who is told of a run's end. A row goes when that end has been counted, or with the one that waits.
+-- Dependencies of runs. A row goes when that end has been counted, or with the one that waits.
 create table duly.dependencies (
     parent uuid not null,                               -- the run that is waited for
     child  uuid not null,                               -- the run that waits
@@ -1002,7 +1002,7 @@ create table duly.dependents (
     unmet  text                                         -- why it will not run: the first that has ended, and not as was asked
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 
--- Whom to look at, outside of any other transaction. No key: whoever notes one waits for nobody.
+-- Runs to look at, outside of any other transaction. No key: adding one waits for nobody.
 create table duly.dependency_checks (
     check_id bigint generated always as identity primary key,
     child    uuid not null,
@@ -1018,7 +1018,7 @@ create unlogged table duly.ended_dependencies (
 
 --------------------------------------------------------------------------------------------------------- runs under way
 
--- What a leaseholder must be told. Rows of their own, because a leased row is never updated: its place is the worker's handle.
+-- Signals to holders of leases. Rows of their own, because a leased row is never updated: its ctid is the worker's handle.
 create table duly.signals (
     worker_id uuid not null,
     run_id    uuid not null,
@@ -1059,7 +1059,7 @@ create index logs_by_run on duly.logs (run_id, attempt, number);
 
 create table duly.logs_default partition of duly.logs default;
 
--- Which run asked for which. The mark in a run's options says it too, and moves with the run; this is the way from the parent. A
+-- The parent of each subtask. A run's options have it too, and moves with the run; this is the way from the parent. A
 -- table of its own, so that a run without a parent pays nothing.
 create table duly.subtasks (
     parent   uuid not null,
@@ -1080,7 +1080,7 @@ create table duly.awaited (
 ) with (fillfactor = 50);
 create index awaited_by_deadline on duly.awaited (deadline_at);
 
--- Jobs that are to be triggered with the outcome of a run. The id is the key, so that each is told once.
+-- Jobs that are to be triggered with the outcome of a run. The id is the key, so that each is triggered once.
 create table duly.completion_callbacks (
     callback_id uuid primary key,
     tenant     integer not null,

@@ -31,19 +31,19 @@ async def difference(session: Database, now: Callable[[], datetime]) -> tuple[fl
     return round(ahead.total_seconds(), 3) + 0.0, (came_at - sent_at).total_seconds()
 
 
-async def note(database: Database, roles: Sequence[str], name: str, now: Callable[[], datetime] = host_now) -> None:
+async def record(database: Database, roles: Sequence[str], name: str, now: Callable[[], datetime] = host_now) -> None:
     """Measure the clock of this host and record it for the roles of this process. Raises Unavailable."""
     seconds, round_trip = await difference(database, now)
     if abs(round_trip) <= _ROUND_TRIP_SECONDS_MAX:
         for role in roles:
-            await database.execute(SQL["note"], role, name, this_host(), seconds)
+            await database.execute(SQL["record"], role, name, this_host(), seconds)
 
 
 async def keep_recording(database: Database, roles: Sequence[str], name: str, log: Log) -> None:
     """Measure and record until cancelled."""
     while True:
         try:
-            await note(database, roles, name)
+            await record(database, roles, name)
         except Unavailable:
             pass  # other users of the database report it
         except Exception as error:  # noqa: BLE001 - a figure is never worth the process that it describes
@@ -51,9 +51,9 @@ async def keep_recording(database: Database, roles: Sequence[str], name: str, lo
         await database.clock.sleep(RECORD_SECONDS)
 
 
-async def noted(database: Database) -> list[HostClock]:
+async def recorded(database: Database) -> list[HostClock]:
     """Read the measurements of the last minute."""
-    return [HostClock(*row) for row in await database.fetch(SQL["noted"])]
+    return [HostClock(*row) for row in await database.fetch(SQL["recorded"])]
 
 
 async def set_back(database: Database) -> ClockSetBack | None:

@@ -125,9 +125,9 @@ async def decide(database: Database, recovery_id: UUID, decided: Sequence[Decide
     return int(await database.fetchval(SQL["decide"], recovery_id, *stretches, skips))
 
 
-async def take_turns(database: Database, recovery_id: UUID, wanted: int) -> int:
+async def take_reservations(database: Database, recovery_id: UUID, wanted: int) -> int:
     """Reserve runs at the rate of a recovery, which all schedulers share. Returns how many are granted."""
-    return int(await database.fetchval(SQL["take_turns"], recovery_id, wanted))
+    return int(await database.fetchval(SQL["take_reservations"], recovery_id, wanted))
 
 
 async def drop(database: Database, shards: Sequence[int], limit: int) -> int:

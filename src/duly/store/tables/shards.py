@@ -14,13 +14,13 @@ SQL = load("tables/shards")
 SHARDS = 64
 
 
-async def hold(database: Database, scheduler_id: UUID, name: str, version: str, lease: timedelta) -> dict[int, int]:
+async def lease(database: Database, scheduler_id: UUID, name: str, version: str, lease: timedelta) -> dict[int, int]:
     """Renew a scheduler's lease and settle its fair share: none where other time zone data is in force.
 
     Returns the epoch of each shard held.
     """
     values = (scheduler_id, name, version, lease, zones.database_version())
-    return {row[0]: row[1] for row in await database.fetch(SQL["hold"], *values)}
+    return {row[0]: row[1] for row in await database.fetch(SQL["lease"], *values)}
 
 
 async def release(database: Database, scheduler_id: UUID) -> None:

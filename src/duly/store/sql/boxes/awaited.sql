@@ -5,15 +5,15 @@ select run_id, fence from duly.await($1, $2, $3, $4, $5)
 select * from duly.cancel_awaited($1, $2)
 
 -- name: find
--- One attempt that is under way, by run and fence; in its receiver's hands, or still in those of the worker that hears its answer.
-select leased.ctid as place, leased.fence, leased.run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority,
+-- One attempt that is under way, by run and fence; leased by its receiver, or still by the worker that receives its response.
+select leased.ctid as tid, leased.fence, leased.run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority,
        losses, suspect, payload_stored, queue, handler, payload::text, options::text, leased.worker_id,
        coalesce(awaited.started_at, greatest(due_at, claimed_at)) as started_at, awaited.deadline_at
   from duly.leased left join duly.awaited on awaited.run_id = leased.run_id and awaited.fence = leased.fence
  where leased.run_id = $1 and leased.fence = $2
 
 -- name: overdue
-select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
+select tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
        payload_stored, queue, handler, payload::text, options::text, worker_id, started_at, deadline_at
   from duly.overdue($1)
 
@@ -24,7 +24,7 @@ delete from duly.awaited where run_id = $1 and fence = $2
 select * from duly.forget_awaited($1)
 
 -- name: extend
--- Only what is in its receiver's hands, and in time; the deadline moves both ways.
+-- Only what is leased by its receiver, and in time; the deadline moves both ways.
 update duly.awaited set deadline_at = duly.clock_now() + $3::interval
  where run_id = $1 and fence = $2 and deadline_at > duly.clock_now()
    and exists (select from duly.leased where leased.run_id = awaited.run_id and leased.fence = awaited.fence and leased.worker_id = duly.receiver())

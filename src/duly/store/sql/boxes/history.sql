@@ -12,26 +12,26 @@ select child.relname as name, parent.relname as parent from pg_inherits
 
 -- name: forget_attempts_succeeded
 -- What came while its day had no partition, and was not moved into one, stands in the default partition, which is never dropped.
-with gone as (delete from duly.attempts_succeeded_default where ctid = any (array(
+with removed as (delete from duly.attempts_succeeded_default where ctid = any (array(
     select ctid from duly.attempts_succeeded_default where finished_at < $1 limit $2)) returning 1)
-select count(*) from gone
+select count(*) from removed
 
 -- name: forget_attempts_failed
-with gone as (delete from duly.attempts_failed_default where ctid = any (array(
+with removed as (delete from duly.attempts_failed_default where ctid = any (array(
     select ctid from duly.attempts_failed_default where finished_at < $1 limit $2)) returning 1)
-select count(*) from gone
+select count(*) from removed
 
 -- name: forget_logs
-with gone as (delete from duly.logs_default where ctid = any (array(
+with removed as (delete from duly.logs_default where ctid = any (array(
     select ctid from duly.logs_default where logged_at < $1 limit $2)) returning 1)
-select count(*) from gone
+select count(*) from removed
 
 -- name: forget_keys
 select duly.forget_keys($1)
 
 -- name: forget_payloads
 -- The clock is asked once, in a select of its own: compared with row by row, no index could be used. Likewise below.
--- Payloads of one-shots that are in no box any more, and whose record is gone: one that was kept longer is not looked at again until then.
+-- Payloads of one-shots that are in no box any more, and whose record is deleted: one that was kept longer is not looked at again until then.
 with over as materialized (
     select job_id, generation from duly.payloads
      where coalesce(kept_until, stored_at + $1::interval) < (select duly.clock_now())
@@ -70,7 +70,7 @@ delete from duly.progress where run_id in (
        and not exists (select from duly.live_runs where live_runs.run_id = progress.run_id) limit $1)
 
 -- name: release_waiting
--- A belt: a place that came free while its waiter was held by a transaction that rolled back. Key by key, however many wait at each.
+-- A safety net: a slot that came free while its waiter was held by a transaction that rolled back. Key by key, however many wait at each.
 with recursive waited as (
     (select tenant, key from duly.blocked where waits_for = 'concurrency' order by tenant, key limit 1)
     union all
@@ -92,7 +92,7 @@ delete from duly.checkpoints where run_id in (
        and not exists (select from duly.live_runs where live_runs.run_id = checkpoints.run_id) limit $1)
 
 -- name: forget_subtasks
--- As long as anything may be told of them: while they are in a box, and then for as long as failures are kept.
+-- As long as they may be shown: while they are in a box, and then for as long as failures are kept.
 delete from duly.subtasks where (parent, run_id) in (
     select parent, run_id from duly.subtasks where recorded_at < (select duly.clock_now()) - $1::interval
        and not exists (select from duly.live_runs where live_runs.run_id = subtasks.run_id) order by recorded_at limit $2)
@@ -110,9 +110,9 @@ inside as (
         select tenant, options->'concurrency'->>0 as key from duly.ready where options ? 'concurrency'
         union all select tenant, options->'concurrency'->>0 from duly.leased where options ? 'concurrency'
         union all select tenant, options->'concurrency'->>0 from duly.timers where options ? 'held'
-        union all select tenant, options->'concurrency'->>0 from duly.blocked where options ? 'held') as gated group by 1, 2),
-lines as (
-    select tenant, (options->'concurrency'->>0) collate "C" as key, due_at, duly.line_of(options) as line from duly.timers
+        union all select tenant, options->'concurrency'->>0 from duly.blocked where options ? 'held') as with_key group by 1, 2),
+fifo_runs as (
+    select tenant, (options->'concurrency'->>0) collate "C" as key, due_at, duly.fifo_number(options) as fifo_number from duly.timers
      where options ? 'fifo' and not options ? 'held' and not duly.is_postponed((select duly.overloaded()), priority, run_id, tenant, queue))
 select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from slots group by run_id having count(*) > 1
 union all
@@ -135,38 +135,38 @@ select 'lease without a worker', leased.run_id::text, leased.worker_id::text fro
    and not exists (select from duly.expired_workers where expired_workers.worker_id = leased.worker_id)
    and not exists (select from duly.awaited where awaited.run_id = leased.run_id and awaited.fence = leased.fence and leased.worker_id = duly.receiver())
 union all
--- Those that were under way when a limit was set go on; a claim that was under way then may not have seen it. Which came first is told by
+-- Those that were under way when a limit was set go on; a claim that was under way then may not have seen it. Which came first is shown by
 -- their transactions, for the clock may have been set back between.
 select 'limit exceeded', coalesce(limits.queue, 'every queue') || coalesce(' of tenant ' || limits.tenant, ''),
-       format('%s places, %s runs', limits.slots, count(*))
+       format('%s slots, %s runs', limits.slots, count(*))
   from duly.limits join duly.leased on coalesce(limits.tenant, leased.tenant) = leased.tenant and coalesce(limits.queue, leased.queue) = leased.queue
    and leased.handler <> '@workflow'
  group by limits.tenant, limits.queue, limits.slots, limits.set_at, limits.xmin::text
 having count(*) > limits.slots
    and max(leased.claimed_at) filter (where age(leased.xmin) < age(limits.xmin::text::xid)) > limits.set_at + interval '5 seconds'
 union all
-select 'gate whose count is wrong', coalesce(concurrency_keys.key, inside.key), format('says %s, holds %s', concurrency_keys.active, coalesce(inside.runs, 0))
+select 'concurrency key whose count is wrong', coalesce(concurrency_keys.key, inside.key), format('says %s, holds %s', concurrency_keys.active, coalesce(inside.runs, 0))
   from duly.concurrency_keys full join inside on inside.tenant = concurrency_keys.tenant and inside.key = concurrency_keys.key
  where coalesce(concurrency_keys.active, 0) <> coalesce(inside.runs, 0)
 union all
-select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.key from duly.blocked
+select 'run waiting for a concurrency key with a free slot', blocked.run_id::text, blocked.key from duly.blocked
  where blocked.waits_for = 'concurrency' and not exists (select from duly.concurrency_keys where concurrency_keys.tenant = blocked.tenant and concurrency_keys.key = blocked.key and concurrency_keys.active >= concurrency_keys.slots)
-   and not (blocked.options ? 'fifo' and exists (        -- Of a line, the first alone could enter, and only when nothing before it is on its way.
+   and not (blocked.options ? 'fifo' and exists (        -- In FIFO order, the first alone could enter, and only when nothing before it is on its way.
        select from duly.blocked as before where before.tenant = blocked.tenant and before.waits_for = 'concurrency' and before.key = blocked.key and before.options ? 'fifo'
-          and (before.due_at, duly.line_of(before.options), before.run_id) < (blocked.due_at, duly.line_of(blocked.options), blocked.run_id)
+          and (before.due_at, duly.fifo_number(before.options), before.run_id) < (blocked.due_at, duly.fifo_number(blocked.options), blocked.run_id)
        union all
-       select from lines where lines.tenant = blocked.tenant and lines.key = blocked.key
-          and (lines.due_at, lines.line) < (blocked.due_at, duly.line_of(blocked.options))))
+       select from fifo_runs where fifo_runs.tenant = blocked.tenant and fifo_runs.key = blocked.key
+          and (fifo_runs.due_at, fifo_runs.fifo_number) < (blocked.due_at, duly.fifo_number(blocked.options))))
 union all
-select 'gate with more inside than its line lets in', concurrency_keys.key, format('%s inside', concurrency_keys.active) from duly.concurrency_keys
+select 'FIFO concurrency key with more than one run', concurrency_keys.key, format('%s inside', concurrency_keys.active) from duly.concurrency_keys
  where concurrency_keys.active > 1 and (select count(*) from (
        select from duly.ready where ready.tenant = concurrency_keys.tenant and ready.options->'concurrency'->>0 = concurrency_keys.key and ready.options ? 'fifo'
        union all select from duly.leased where leased.tenant = concurrency_keys.tenant and leased.options->'concurrency'->>0 = concurrency_keys.key and leased.options ? 'fifo') as inside) > 1
 union all
-select 'run waiting for its turn at a rate that nobody minds', blocked.run_id::text, blocked.key from duly.blocked
+select 'run waiting for a rate limit that is not maintained', blocked.run_id::text, blocked.key from duly.blocked
  where blocked.waits_for = 'rate' and not exists (select from duly.rate_limits where rate_limits.tenant = blocked.tenant and rate_limits.key = blocked.key)
 union all
-select 'run that waits for its turn without its place', blocked.run_id::text, blocked.key from duly.blocked
+select 'run that waits for a reservation without its slot', blocked.run_id::text, blocked.key from duly.blocked
  where blocked.waits_for = 'rate' and blocked.options ? 'concurrency' and not blocked.options ? 'held'
 union all
 select 'run waiting for a destination that would take it', blocked.run_id::text, blocked.key from duly.blocked
@@ -205,23 +205,23 @@ select 'run that waits for a workflow that is over', blocked.run_id::text, block
         where flow.workflow_id = (blocked.options->'node'->>0)::uuid and node.name = blocked.options->'node'->>1
           and node.state in ('waiting', 'ready') and flow.ended_at is null)
 union all
-select 'run whose count of jobs before it is wrong', following.child::text, format('waits for %s, should for %s', following.waits, counted.open)
-  from duly.dependents as following
- cross join lateral (select count(*) as open from duly.dependencies where dependencies.child = following.child) as counted
- where following.waits <> counted.open
+select 'run whose count of jobs before it is wrong', dependent.child::text, format('waits for %s, should for %s', dependent.waits, counted.open)
+  from duly.dependents as dependent
+ cross join lateral (select count(*) as open from duly.dependencies where dependencies.child = dependent.child) as counted
+ where dependent.waits <> counted.open
 union all
-select 'run that follows others and that nothing will move', blocked.run_id::text, coalesce(format('waits for %s', following.waits), 'is not counted') from duly.blocked
-  left join duly.dependents as following on following.child = blocked.run_id
+select 'run with dependencies that nothing will release', blocked.run_id::text, coalesce(format('waits for %s', dependent.waits), 'is not counted') from duly.blocked
+  left join duly.dependents as dependent on dependent.child = blocked.run_id
  where blocked.waits_for = 'dependency' and not exists (select from duly.dependency_checks where dependency_checks.child = blocked.run_id)
-   and (coalesce(following.waits, 0) = 0 or exists (
+   and (coalesce(dependent.waits, 0) = 0 or exists (
        select from duly.dependencies where dependencies.child = blocked.run_id
           and not exists (select from slots where slots.run_id = dependencies.parent and slots.box <> 'dead')))
 union all
-select 'follower that waits no more', dependencies.child::text, format('of %s', dependencies.parent) from duly.dependencies
+select 'dependent that waits no more', dependencies.child::text, format('of %s', dependencies.parent) from duly.dependencies
  where not exists (select from duly.blocked where blocked.run_id = dependencies.child and blocked.waits_for = 'dependency')
    and not exists (select from duly.dependency_checks where dependency_checks.child = dependencies.child)
 union all
-select 'run that stands aside although a worker knows it', run_id::text, format('%s in queue %s', handler, queue) from duly.ready
+select 'unroutable run although a worker has its handler', run_id::text, format('%s in queue %s', handler, queue) from duly.ready
  where is_unroutable and exists (
        select from duly.workers where workers.until > (select duly.clock_now()) and workers.started_at < (select duly.clock_now()) - interval '5 minutes'
           and ready.handler = any (workers.handlers) and ready.queue = any (workers.queues) and coalesce(workers.tenant, ready.tenant) = ready.tenant)

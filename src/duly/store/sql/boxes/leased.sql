@@ -15,12 +15,12 @@ select run_id, fence from duly.hand_back($1, $2, $3)
 select run_id, fence from duly.await_destination($1, $2, $3, $4)
 
 -- name: held_by
-select ctid as place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+select ctid as tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
        suspect, payload_stored, queue, handler, payload::text, options::text
   from duly.leased where worker_id = $1 and run_id > $3 order by run_id limit $2
 
 -- name: orphans
--- Leased rows whose worker has no row any more: a belt, for what a reaper that died left behind. What waits for its receiver has none.
+-- Leased rows whose worker has no row any more: a safety net, for what a reaper that died left behind. What waits for its receiver has none.
 select distinct worker_id from duly.leased where worker_id <> duly.receiver() and not exists (select from duly.workers where workers.worker_id = leased.worker_id) limit 100
 
 -- name: already_settled

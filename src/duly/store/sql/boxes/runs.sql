@@ -11,7 +11,7 @@ select * from duly.replay($1, $2, $3)
 select * from duly.expire($1)
 
 -- name: look
--- The database's time, always; and what the worker must be told, if anything: its signals, everything that is held or
+-- The database's time, always; and news for the worker, if any: its signals, everything that is paused or
 -- limited, and that it is to take nothing more.
 select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what, null::integer as tenant, null::text as queue, null::integer as slots
   from (select 1) as one left join duly.signals on signals.worker_id = $1
@@ -52,7 +52,7 @@ select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, s
        (select duly.metadata_of(options)::text
           from (select options from duly.timers where run_id = $1 union all select options from duly.blocked where run_id = $1
                 union all select options from duly.ready where run_id = $1 union all select options from duly.leased where run_id = $1
-                union all select options from duly.dead where run_id = $1) as place limit 1) as metadata
+                union all select options from duly.dead where run_id = $1) as found limit 1) as metadata
   from duly.live_runs where run_id = $1
 
 -- name: find_lease
@@ -70,7 +70,7 @@ select * from duly.discard($1)
 select * from duly.edit_dead($1, $2, $3::text::jsonb)
 
 -- name: payloads
-select job_id, generation, body::text from duly.payloads join unnest($1::uuid[], $2::int[]) as asked(job_id, generation) using (job_id, generation)
+select job_id, generation, body::text from duly.payloads join unnest($1::uuid[], $2::int[]) as requested(job_id, generation) using (job_id, generation)
 
 -- name: checkpoints
 select run_id, body::text from duly.checkpoints where run_id = any ($1::uuid[])

@@ -3,7 +3,7 @@
 
 -- name: submit
 select submitted.job_id, submitted.scheduled_at, submitted.replayed
-  from (select cast($1 as jsonb) as a) as asked
+  from (select cast($1 as jsonb) as a) as requested
  cross join lateral duly.submit_many(
     (a->>0)::integer, a->>1,
     array(select value from jsonb_array_elements_text(a->2) with ordinality order by ordinality),
@@ -17,7 +17,7 @@ select submitted.job_id, submitted.scheduled_at, submitted.replayed
 
 -- name: submit_one
 select submitted.job_id, submitted.scheduled_at, submitted.replayed
-  from (select cast($1 as jsonb) as a) as asked
+  from (select cast($1 as jsonb) as a) as requested
  cross join lateral duly.submit_one(
     (a->>0)::integer, a->>1, a->>2, a->>3, a->>4, (a->>5)::smallint, (a->>6)::timestamptz, (a->>7)::interval, a->>8, (a->>9)::interval) as submitted
 
@@ -30,12 +30,12 @@ select duly.run_id(clock.now, duly.batch_name((a->>0)::integer, a->>1, clock.now
   left join duly.idempotency_keys on idempotency_keys.tenant = (a->>0)::integer and idempotency_keys.key = a->>1 and idempotency_keys.expires_at > clock.now and idempotency_keys.body_hash = decode(a->>3, 'base64')
 
 -- name: least_period
-select cast(null as uuid), duly.least_period((a->>0)::integer) from (select cast($1 as jsonb) as a) as asked
+select cast(null as uuid), duly.least_period((a->>0)::integer) from (select cast($1 as jsonb) as a) as requested
 
 -- name: submit_schedule
 select submitted.job_id, submitted.scheduled_at, submitted.replayed,
        case when not submitted.replayed then cast(duly.timed_by(submitted.job_id, a->>24) as text) end
-  from (select cast($1 as jsonb) as a) as asked
+  from (select cast($1 as jsonb) as a) as requested
  cross join lateral duly.submit_schedule(
     (a->>0)::integer, a->>1, decode(a->>2, 'base64'), (a->>3)::uuid, a->>4, a->>5, a->>6, a->>7, (a->>8)::jsonb, a->>9, (a->>10)::smallint,
     (a->>11)::jsonb, (a->>12)::jsonb, (a->>13)::bigint, (a->>14)::integer, (a->>15)::timestamptz, (a->>16)::timestamptz, (a->>17)::integer,

@@ -19,11 +19,11 @@ counted as (
            sum(lost)::bigint as lost, sum(cancelled)::bigint as cancelled, sum(snoozed)::bigint as snoozed, sum(skipped)::bigint as skipped,
            sum(expired)::bigint as expired, sum(fenced)::bigint as fenced, sum(retried)::bigint as retried, sum(dead)::bigint as dead
       from chosen group by 1),
-placed as (
-    select step, place, sum(late)::bigint as late, sum(long)::bigint as long
-      from chosen cross join lateral unnest(skew, duration) with ordinality as buckets(late, long, place) group by 1, 2),
+bucketed as (
+    select step, bucket, sum(late)::bigint as late, sum(long)::bigint as long
+      from chosen cross join lateral unnest(skew, duration) with ordinality as buckets(late, long, bucket) group by 1, 2),
 shaped as (
-    select step, array_agg(late order by place) as skew, array_agg(long order by place) as duration from placed group by 1)
+    select step, array_agg(late order by bucket) as skew, array_agg(long order by bucket) as duration from bucketed group by 1)
 select counted.*, shaped.skew, shaped.duration from counted join shaped using (step) order by step
 
 -- name: waiting
@@ -33,12 +33,12 @@ select queue, handler, count(*) as runs, min(due_at) as oldest_due_at
          order by tenant, run_id limit $2) as waiting group by 1, 2 order by 1, 2
 
 -- name: dead
--- How many are dead, up to a bound, and how many of them were buried lately: the index alone tells both. And what the last of them said.
+-- How many are dead, up to a bound, and how many of them were buried lately: the index alone shows both. And what the last of them said.
 select count(*) as runs, count(*) filter (where buried_at > (select duly.clock_now()) - interval '1 hour') as lately,
        (select reason from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit 1) as reason
   from (select buried_at from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit $2) as buried
 
--- name: shut
+-- name: open_destinations
 select destination_id, origin, wait_until from duly.destinations where tenant = $1 and state <> 'closed' order by state_changed_at desc limit $2
 
 -- name: paused
@@ -47,7 +47,7 @@ select job_id, name, pause_reason from duly.jobs where tenant = $1 and state = '
 
 -- name: upcoming
 -- Next fires and one-shots of a tenant before a moment, from the front of each shard; whether that was all. What fires once in the hour before
--- it is told by the minute, and so in a row for each, however many they are; of what may fire again the moment counts.
+-- it is counted by the minute, and so in a row for each, however many they are; of what may fire again the moment counts.
 select case when not is_once then cohort end as cohort, case when not is_once then every_seconds end as every_seconds,
        case when is_once then date_trunc('minute', due_at) else due_at end as due_at, count(*) as timers, bool_or(number = $3) as is_cut,
        not is_once and repeats as repeats

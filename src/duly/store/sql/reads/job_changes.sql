@@ -1,4 +1,4 @@
--- name: place
+-- name: position
 select pg_current_snapshot()::text
 
 -- name: look

@@ -4,13 +4,13 @@ select job_id, name, state, handler, every_seconds, anchor_at from duly.jobs
 
 -- name: arguments
 -- A payload stands in the row, or in payloads when it is large; that of a schedule's run stands with the job.
-select coalesce(place.payload, payloads.body)::text as payload, place.options::text as options, place.generation, true as is_kept
+select coalesce(found.payload, payloads.body)::text as payload, found.options::text as options, found.generation, true as is_kept
   from (select job_id, generation, payload, options from duly.timers where run_id = $1
         union all select job_id, generation, payload, options from duly.blocked where run_id = $1
         union all select job_id, generation, payload, options from duly.ready where run_id = $1
         union all select job_id, generation, payload, options from duly.leased where run_id = $1
-        union all select job_id, generation, payload, options from duly.dead where run_id = $1) as place
-  left join duly.payloads on payloads.job_id = place.job_id and payloads.generation = place.generation
+        union all select job_id, generation, payload, options from duly.dead where run_id = $1) as found
+  left join duly.payloads on payloads.job_id = found.job_id and payloads.generation = found.generation
  limit 1
 
 -- name: kept_arguments
@@ -24,19 +24,19 @@ select coalesce(ended.payload, payloads.body)::text as payload,
   left join duly.payloads on ended.payload_stored and payloads.job_id = ended.job_id and payloads.generation = coalesce(ended.generation, 1)
 
 -- name: payload_previews
--- The beginning of the payloads of some runs; one character more than asked for shows that a payload was cut. The moment at which
+-- The beginning of the payloads of some runs; one character more than requested shows that a payload was cut. The moment at which
 -- a run ended leads to the partition of its last attempt.
-with asked as (select * from unnest($1::uuid[], $2::timestamptz[]) as one(run_id, finished_at)),
+with requested as (select * from unnest($1::uuid[], $2::timestamptz[]) as one(run_id, finished_at)),
 slots as (
-    select timers.run_id, timers.job_id, timers.generation, timers.payload, true as is_stored from asked join duly.timers using (run_id)
-    union all select blocked.run_id, blocked.job_id, blocked.generation, blocked.payload, true from asked join duly.blocked using (run_id)
-    union all select ready.run_id, ready.job_id, ready.generation, ready.payload, true from asked join duly.ready using (run_id)
-    union all select leased.run_id, leased.job_id, leased.generation, leased.payload, true from asked join duly.leased using (run_id)
-    union all select dead.run_id, dead.job_id, dead.generation, dead.payload, true from asked join duly.dead using (run_id)
-    union all select asked.run_id, ended.job_id, coalesce(ended.generation, 1), ended.payload, ended.payload_stored
-                from asked cross join lateral (
+    select timers.run_id, timers.job_id, timers.generation, timers.payload, true as is_stored from requested join duly.timers using (run_id)
+    union all select blocked.run_id, blocked.job_id, blocked.generation, blocked.payload, true from requested join duly.blocked using (run_id)
+    union all select ready.run_id, ready.job_id, ready.generation, ready.payload, true from requested join duly.ready using (run_id)
+    union all select leased.run_id, leased.job_id, leased.generation, leased.payload, true from requested join duly.leased using (run_id)
+    union all select dead.run_id, dead.job_id, dead.generation, dead.payload, true from requested join duly.dead using (run_id)
+    union all select requested.run_id, ended.job_id, coalesce(ended.generation, 1), ended.payload, ended.payload_stored
+                from requested cross join lateral (
                     select job_id, generation, payload, payload_stored from duly.attempts
-                     where attempts.run_id = asked.run_id and attempts.finished_at = asked.finished_at
+                     where attempts.run_id = requested.run_id and attempts.finished_at = requested.finished_at
                        and became in ('succeeded', 'cancelled', 'expired', 'skipped') and outcome <> 'fenced'
                      order by attempt desc limit 1) as ended)
 select run_id, left(coalesce(slots.payload, payloads.body)::text, $3::integer + 1) as payload

@@ -9,11 +9,11 @@ select pg_current_snapshot()::text as snapshot, duly.cluster() as cluster, scan.
   left join (select run_id, job_id, tenant, attempt, fence, outcome, became, queue, handler, scheduled_at, due_at, started_at, finished_at, reason
                from unseen where tenant = any ($4::integer[]) order by finished_at limit $5::integer) as ended on true
 
--- name: place
+-- name: position
 select pg_current_snapshot()::text as snapshot, duly.clock_now() as read_at, max(fence) as fence from duly.leased
 
 -- name: started
--- What is in a worker's hands and due, and was not both at the last look: claimed since, or due since. The box is as large as what
+-- What is leased by a worker and due, and was not both at the last look: claimed since, or due since. The box is as large as what
 -- workers hold. $1: where the last snapshot ended, modulo 2^32; $2: how far below that its oldest open transaction was; $3: those that were
 -- open, as distances too; $5: a fence of some seconds ago.
 select pg_current_snapshot()::text as snapshot, now.read_at, begun.*

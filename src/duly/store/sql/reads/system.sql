@@ -1,5 +1,5 @@
 -- name: server
--- Of other roles' sessions the server may not tell us everything: what it does not tell is left out.
+-- Of other roles' sessions the server may not show everything: that is left out.
 select current_setting('server_version') as version, current_database()::text as database, pg_database_size(current_database()) as bytes,
        pg_is_in_recovery() or current_setting('default_transaction_read_only')::boolean as is_read_only,
        current_setting('fsync')::boolean as fsync, current_setting('full_page_writes')::boolean as full_page_writes,
@@ -15,8 +15,8 @@ select current_setting('server_version') as version, current_database()::text as
          where database = current_database()) as oldest_prepared_seconds
 
 -- name: tables
--- Partitions are told with their table. What autovacuum waits for is the table's own setting, or the server's. What maintenance vacuums every
--- few seconds is behind sooner: there autovacuum is a belt.
+-- Partitions count with their table. What autovacuum waits for is the table's own setting, or the server's. What maintenance vacuums every
+-- few seconds is behind sooner: there autovacuum is a safety net.
 with ours as (
     select coalesce(pg_partition_root(c.oid), c.oid) as root, c.oid, c.reltuples,
            case when c.relname in ('ready', 'leased') then 20000 else coalesce((select option_value::double precision from pg_options_to_table(c.reloptions) where option_name = 'autovacuum_vacuum_threshold'),

@@ -3,10 +3,10 @@
 select pg_advisory_xact_lock(1685417081, $1)
 
 -- name: standing
--- The jobs that have these names, whoever's they are, and all that a file has made. Of one name the one that lives, else the last.
+-- The jobs that have these names, of any source, and all that a file has created. Of one name the one that lives, else the last.
 with found as (
-    select jobs.* from unnest($3::text[]) as asked(name)
-      join duly.jobs on jobs.tenant = $1 and jobs.name = asked.name and jobs.name is not null and jobs.state in ('active', 'paused')
+    select jobs.* from unnest($3::text[]) as requested(name)
+      join duly.jobs on jobs.tenant = $1 and jobs.name = requested.name and jobs.name is not null and jobs.state in ('active', 'paused')
     union all
     select jobs.* from duly.jobs where jobs.tenant = $1 and jobs.source = $2 and jobs.owner = 'file' and jobs.name is not null),
 last as (
@@ -18,7 +18,7 @@ select last.job_id, last.name, last.owner, last.source, last.state, last.pause_r
  order by last.name
 
 -- name: exported
--- The live jobs of a file, and with $3 those made by hand that have a name.
+-- The live jobs of a file, and with $3 those created by hand that have a name.
 select jobs.job_id, jobs.name, jobs.owner, jobs.source, jobs.state, jobs.pause_reason, jobs.generation, jobs.applied, jobs.handler,
        coalesce(jobs.payload, payloads.body)::text, jobs.queue, jobs.priority, jobs.options::text, jobs.schedule::text,
        jobs.every_seconds, jobs.anchor_at
@@ -54,7 +54,7 @@ select files.source, files.applied_at, files.applied_by, counted.jobs, counted.d
 
 -- name: file_jobs
 -- The jobs of a file behind a name, each as it stands and as it was applied; with $4, those that have drifted. Cancelled is one that the
--- file did not take away itself, and that nobody has made again.
+-- file did not take away itself, and that nobody has created again.
 with seen as (
     select distinct on (jobs.name) jobs.* from duly.jobs
      where jobs.tenant = $1 and jobs.source = $2 and jobs.source is not null and jobs.owner = 'file' and jobs.name is not null

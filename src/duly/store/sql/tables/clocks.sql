@@ -1,13 +1,13 @@
 -- name: server
--- Not the clock of the moves, which tests move: what is compared is the clock of two hosts.
+-- The clock of two hosts is compared, not that of the moves, which tests move.
 select clock_timestamp()
 
--- name: note
--- Of the database's own clock the latest moment is kept, written at most about once a second. Rows of processes that are gone go.
+-- name: record
+-- Of the database's own clock the latest moment is kept, written at most about once a second. Rows of processes that have ended go.
 with raised as (
     insert into duly.clock_high_water (at) values (duly.clock_now())
     on conflict (is_only) do update set at = excluded.at where clock_high_water.at < excluded.at - interval '1 second'),
-gone as (
+removed as (
     delete from duly.host_clocks where (role, name) in (
         select role, name from duly.host_clocks
          where recorded_at not between duly.clock_now() - interval '10 minutes' and duly.clock_now() + interval '10 minutes'
@@ -16,11 +16,11 @@ gone as (
 insert into duly.host_clocks (role, name, host, offset_seconds, recorded_at) values ($1, $2, $3, $4, duly.clock_now())
 on conflict (role, name) do update set host = excluded.host, offset_seconds = excluded.offset_seconds, recorded_at = excluded.recorded_at
 
--- name: noted
+-- name: recorded
 select role, name, host, offset_seconds from duly.host_clocks
  where recorded_at > duly.clock_now() - interval '1 minute' order by role, host, name limit 1000
 
 -- name: set_back
--- Nothing: the clock stands where it should. A moment of two servers may differ a little after a failover.
+-- Nothing: the clock is right. A moment of two servers may differ a little after a failover.
 select extract(epoch from at - duly.clock_now())::double precision as seconds, at as resumes_at
   from duly.clock_high_water where at > duly.clock_now() + interval '2 seconds'

@@ -23,7 +23,7 @@ select job_id, scheduled_at, replayed from duly.submit_checked($1, $2, $3, $4, $
 select job_id, scheduled_at, replayed from duly.submit_subtasks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: prepare
--- A job's id is a run's name, from its key: asked again in the same moment, it is the same. What was submitted under the key
+-- A job's id is a run's name, from its key: repeated in the same moment, it is the same. What was submitted under the key
 -- before comes with it.
 select duly.run_id(clock.now, duly.batch_name($1, $2, clock.now) || '0'), clock.now,
        (select jsonb_object_agg(name, definition)::text from duly.calendars where tenant = $1 and name = any ($3::text[])),
@@ -49,14 +49,14 @@ select answer, floor, case when answer = 'edited' then duly.timed_by($1, $28)::t
 select job_id from duly.cancel_schedule($1, $2, $3::text::jsonb) as job_id
 
 -- name: waiting_runs
--- Those that stand in a box and in nobody's hands, up to a limit.
+-- Those that are in a box and not leased, up to a limit.
 select run_id from duly.ready where job_id = $1 and run_id <> job_id
 union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id
 union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id
 limit $2
 
 -- name: waiting_outside
--- Of those the ones that hold no place at a gate and stand in no line (cancel).
+-- Of those the ones that hold no slot and are not in FIFO order (cancel).
 select run_id from duly.ready where job_id = $1 and run_id <> job_id and (options is null or not options ? 'concurrency')
 union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id and (options is null or not options ?| array['held', 'fifo'])
 union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id
@@ -93,7 +93,7 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
  where jobs.job_id = $1
 
 -- name: versions
--- Of a tenant's job, the newest first, behind a version. The one that stands is among them.
+-- Of a tenant's job, the newest first, behind a version. The current one is among them.
 select * from (
     select jobs.generation, coalesce((select replaced_at from duly.job_versions as before
                                        where before.job_id = jobs.job_id and before.generation = jobs.generation - 1), jobs.created_at) as created_at,

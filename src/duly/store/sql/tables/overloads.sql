@@ -2,7 +2,7 @@
 select duly.record_overloads($1, $2)
 
 -- name: standing
--- What nobody has noted for a while is no news.
+-- Records that are not recent are ignored.
 select tenant, queue, duly.clock_now() - oldest_due_at, age_limit from duly.overloads
  where recorded_at > duly.clock_now() - interval '10 seconds' order by tenant, queue
 

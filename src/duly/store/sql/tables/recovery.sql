@@ -23,7 +23,7 @@ select count(*) from (select from duly.backfills where backfills.recovery_id = $
 -- name: decide
 select duly.decide_missed($1, $2, $3, $4, $5, $6)
 
--- name: take_turns
+-- name: take_reservations
 select duly.take_recovery_reservations($1, $2)
 
 -- name: drop

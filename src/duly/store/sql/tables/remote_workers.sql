@@ -7,7 +7,7 @@ select duly.api_register_worker($1, $2, $3, $4, $5, $6, $7, $8)
 select duly.foresee($1, $2)
 
 -- name: claim
-select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+select tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
        suspect, payload_stored, queue, handler, payload::text, options::text, claimed_at
   from (select $1::uuid as worker_id where not duly.is_draining($1)) as us cross join lateral duly.api_claim(us.worker_id, $2, $3)
 
@@ -15,7 +15,7 @@ select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at
 select lease, cancel_runs, cancel_fences, lost_runs, lost_fences from duly.api_renew($1, $2, $3, $4)
 
 -- name: held
-select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+select tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
        suspect, payload_stored, queue, handler, payload::text, options::text, claimed_at
   from duly.api_held($1, $2, $3)
 

@@ -1,7 +1,7 @@
 -- name: definitions
 select jobs.cohort, jobs.schedule::text, duly.calendars_of(jobs.tenant, jobs.schedule)::text
-  from unnest($1::bigint[]) as asked(cohort) cross join lateral (
-       select cohort, tenant, schedule from duly.jobs where jobs.cohort = asked.cohort and jobs.state in ('active', 'paused') limit 1) as jobs
+  from unnest($1::bigint[]) as requested(cohort) cross join lateral (
+       select cohort, tenant, schedule from duly.jobs where jobs.cohort = requested.cohort and jobs.state in ('active', 'paused') limit 1) as jobs
 
 -- name: pause
 select duly.pause($1, $2, $3, $4, $5, $6)

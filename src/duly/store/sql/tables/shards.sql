@@ -1,8 +1,8 @@
--- name: hold
+-- name: lease
 select shard, epoch from duly.lease_shards($1, $2, $3, $4, $5)
 
 -- name: release
-with gone as (delete from duly.schedulers where scheduler_id = $1)
+with removed as (delete from duly.schedulers where scheduler_id = $1)
 update duly.shards set holder = null where holder = $1
 
 -- name: forget_expired

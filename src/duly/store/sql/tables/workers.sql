@@ -5,7 +5,7 @@ on conflict (worker_id) do nothing
 returning started_at
 
 -- name: heartbeat
--- No row: the lease is gone, and the worker must stop itself. It starts nothing that is due after the safe moment it was told, so
+-- No row: the lease has expired, and the worker must stop itself. It starts nothing that is due after the safe moment it was given, so
 -- that what is due later goes back unused when it dies: also when the clock was set while it lived.
 update duly.workers set heartbeat = heartbeat + 1, until = duly.clock_now() + lease, safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3),
                         stalled_at = null, stalled_in = '{}', unstarted = case when stalled_at is null then unstarted else '{}' end
@@ -15,11 +15,11 @@ update duly.workers set heartbeat = heartbeat + 1, until = duly.clock_now() + le
 select safe_until, returned from duly.stall($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: name_unstarted
--- While it stands still, its heartbeat speaks for it.
+-- While it is stalled, its heartbeat speaks for it.
 update duly.workers set unstarted = $2 where worker_id = $1 and stalled_at is null
 
 -- name: announce
--- Name the suspects that are about to start, so that a death can be laid at their door. By their fences too: a name that was not
+-- Name the suspects that are about to start, so that a death can be attributed to them. By their fences too: a name that was not
 -- taken back, or was given late, says nothing about the run's next lease.
 update duly.workers set named = named || $2::text[] where worker_id = $1 and until > duly.clock_now() returning worker_id
 
@@ -39,21 +39,21 @@ update duly.workers set draining_at = case when $2 then coalesce(found.draining_
   from found where workers.worker_id = found.worker_id returning (found.draining_at is not null) <> $2 as is_new
 
 -- name: held_counts
--- How many runs each has in its hands, counted up to a bound.
+-- The number of runs each holds, counted up to a bound.
 select worker_id, (select count(*) from (select from duly.leased where leased.worker_id = workers.worker_id limit $1) as held) from duly.workers
 
 -- name: held_runs
--- What is in a worker's hands, what was due first in front.
+-- The runs leased by a worker, the first due in front.
 select run_id, job_id, tenant, queue, handler, attempt, priority, scheduled_at, due_at, claimed_at,
        duly.held_state(run_id, worker_id, due_at) as state
   from duly.leased where worker_id = $1 order by due_at, run_id limit $2
 
 -- name: expire
--- The worker's row goes first; what it leaves tells the reaper until when it may have started runs.
-with gone as (
+-- The worker's row goes first; what it leaves shows the reaper until when it may have started runs.
+with removed as (
     delete from duly.workers where worker_id = $1 and heartbeat = $2 and ($3 or until <= duly.clock_now()) returning *)
 insert into duly.expired_workers (worker_id, name, safe_until, named, expired_at)
-select worker_id, name, safe_until, named, duly.clock_now() from gone
+select worker_id, name, safe_until, named, duly.clock_now() from removed
 on conflict (worker_id) do nothing
 returning worker_id
 

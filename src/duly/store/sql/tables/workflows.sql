@@ -46,17 +46,17 @@ select workflow_id, tenant, name, state, nodes as node_count, open_nodes, tags, 
   from duly.workflows where workflow_id = $2 and tenant = $1
 
 -- name: nodes
--- Where the run of a node that has not ended stands is told by its box; of the others nothing is looked up.
+-- Where the run of a node that has not ended stands is shown by its box; of the others nothing is looked up.
 select node.name, node.state, node.run_id, node.handler, node.queue, node.priority, node.item_of, node.items, node.added_by, node.map::text as map,
        node.replays, node.released_at, node.ended_at, node.reason, octet_length(node.result::text) as result_bytes,
-       place.box, place.attempt, place.due_at, place.worker_id
+       found.box, found.attempt, found.due_at, found.worker_id
   from duly.workflow_nodes as node
   left join lateral (
                   select 'timers' as box, attempt, due_at, null::uuid as worker_id from duly.timers where timers.run_id = node.run_id and timers.tenant = $1
         union all select 'blocked', attempt, due_at, null from duly.blocked where blocked.run_id = node.run_id and blocked.tenant = $1
         union all select 'ready', attempt, due_at, null from duly.ready where ready.run_id = node.run_id and ready.tenant = $1
         union all select 'leased', attempt, due_at, worker_id from duly.leased where leased.run_id = node.run_id and leased.tenant = $1
-        limit 1) as place on node.state in ('waiting', 'ready')
+        limit 1) as found on node.state in ('waiting', 'ready')
  where node.workflow_id = $2 and node.tenant = $1
  order by node.number, node.item_of is not null, (node.map->'path'->>-1)::text, node.name
 
@@ -71,22 +71,22 @@ select workflow_id, name, parent, is_parent, total, result::text, missing from d
 
 -- name: items
 -- Which part of which result items of maps are for.
-select workflow_id, name, map::text from unnest($1::uuid[], $2::text[]) as asked(workflow_id, name)
+select workflow_id, name, map::text from unnest($1::uuid[], $2::text[]) as requested(workflow_id, name)
   join duly.workflow_nodes using (workflow_id, name)
 
 -- name: faults
 -- What went wrong with nodes that others name.
-select workflow_id, name, state, reason, last_attempt from unnest($1::uuid[], $2::text[]) as asked(workflow_id, name)
+select workflow_id, name, state, reason, last_attempt from unnest($1::uuid[], $2::text[]) as requested(workflow_id, name)
   join duly.workflow_nodes using (workflow_id, name) where state in ('failed', 'expired', 'cancelled', 'skipped')
 
 -- name: to_settle
--- Runs whose workflow has ended: in their receiver's hands, or not yet; or nowhere any more.
-select errand.task_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.replays, flow.run_id, leased.fence,
+-- Runs whose workflow has ended: leased by their receiver, or not yet; or nowhere any more.
+select task.task_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.replays, flow.run_id, leased.fence,
        leased.worker_id = duly.receiver() as is_awaited,
        exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live
-  from duly.workflow_tasks as errand join duly.workflows as flow on flow.workflow_id = errand.workflow_id
+  from duly.workflow_tasks as task join duly.workflows as flow on flow.workflow_id = task.workflow_id
   left join duly.leased on leased.run_id = flow.run_id
- where errand.what = 'settle' and duly.is_workflow_task_due(errand.due_at, errand.tries, (select duly.clock_now())) order by errand.task_id limit $1
+ where task.what = 'settle' and duly.is_workflow_task_due(task.due_at, task.tries, (select duly.clock_now())) order by task.task_id limit $1
 
 -- name: lock_end
 select state, replays from duly.workflows where workflow_id = $1 for share

@@ -12,7 +12,7 @@ select $1, tenants.tenant, $3, $4, $5, $6, duly.clock_now(), $7 from duly.tenant
 returning key_id
 
 -- name: revoke
--- Asked again, it is as it was, which is told. Another tenant's key is as unknown as none.
+-- Repeated, it stays as it was, and says so. Another tenant's key is as unknown as none.
 with before as (select key_id, revoked_at from duly.api_keys where key_id = $1 and ($2::integer is null or tenant = $2) for no key update)
 update duly.api_keys set revoked_at = coalesce(before.revoked_at, duly.clock_now()) from before where api_keys.key_id = before.key_id
 returning api_keys.tenant, api_keys.name, before.revoked_at is not null as was_revoked

@@ -2,7 +2,7 @@
 select duly.record_audit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb)
 
 -- name: page
--- Looked at from a position on, along the index of what leads there: so many rows at most, of which those are told that fit.
+-- Looked at from a position on, along the index of what leads there: so many rows at most, of which those are returned that fit.
 select looked.*, looked.detail::text as detail_text,
        ($6::text is null or looked.actor = $6) and ($7::text is null or looked.action = $7) and ($8::text is null or looked.subject_id = $8) as fits
   from (select audit_id, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, subject_name, count, request_id, detail
@@ -12,7 +12,7 @@ select looked.*, looked.detail::text as detail_text,
  order by looked.at desc, looked.audit_id desc
 
 -- name: submitter
--- Who submitted a one-shot, or triggered a run of a job: that is noted in the transaction that made it.
+-- Who submitted a one-shot, or triggered a run of a job: that is recorded in the transaction that created it.
 select at, actor_kind, actor, actor_name, action, request_id from duly.audit
  where tenant = $1 and subject_id = $2::text and action in ('job.created', 'run.rerun')
 union all

@@ -18,7 +18,7 @@ update duly.browser_sessions set expires_at = duly.clock_now() + $2::interval, l
 delete from duly.browser_sessions where token_hash = $1 returning tenant
 
 -- name: page
--- Of a tenant, or of one of its keys, the last opened first, behind a place in that order. Those of a revoked key open nothing.
+-- Of a tenant, or of one of its keys, the last opened first, behind a position in that order. Those of a revoked key open nothing.
 select session_id, one.tenant, key_id, keys.name as key_name, opened_at, one.last_used_at, one.expires_at, address, user_agent
   from duly.browser_sessions as one join duly.api_keys as keys using (key_id)
  where one.tenant = $1 and ($2::text is null or key_id = $2) and one.expires_at > duly.clock_now()

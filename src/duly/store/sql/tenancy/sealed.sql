@@ -9,7 +9,7 @@ select format('duly.%I', part.relname), pg_relation_size(part.oid) / current_set
  order by part.relname;
 
 -- name: before
-select place, tenant, options from duly.sealed_before($1::text::regclass, $2, $3, $4, $5);
+select tid, tenant, options from duly.sealed_before($1::text::regclass, $2, $3, $4, $5);
 
 -- name: reseal
 select duly.reseal($1::text::regclass, $2, $3::tid[], $4::text[]::jsonb[], $5::text[]::jsonb[]);

@@ -1,6 +1,6 @@
 -- The days of history.
 
--- Make the day partitions of history from p_from on, where they are missing; what waits in the default partition for its day
+-- Create the day partitions of history from p_from on, where they are missing; what waits in the default partition for its day
 -- goes along. One that does not get its lock in time is left for the next call: behind a lock we wait for, every settle waits.
 create or replace function duly.create_partitions(p_from date, p_days integer) returns integer
 language plpgsql set lock_timeout = '200ms' as $$

@@ -1,13 +1,13 @@
 -- Pages of jobs and runs. docs/decisions/0040-keyset-pages-with-bounded-reads.md says why.
 --
--- A page is read in the order of its key from a position on. It ends with as many rows as were asked for, or when p_looks rows
+-- A page is read in the order of its key from a position on. It ends with as many rows as were requested, or when p_looks rows
 -- were looked at, whatever the filter leaves of them: so no page takes long, however rare what is looked for. The last row
 -- looked at comes along, fitting or not: the next page goes on behind it. Keys are compared as rows and the order names them
--- whole, so that no other index can serve and nothing outside the tenant is read. They have the rights of their owner, and ask whose
+-- whole, so that no other index can serve and nothing outside the tenant is read. They have the rights of their owner, and check whose
 -- it is first: a policy would make the tenant a constant for the planner, which would take it out of the order, and then read on.
 
 -- Recurring jobs by falling id. p_by is what leads to them: a tag, or a column that must have p_value. A beginning of names leads
--- there itself when few begin so. Texts are chosen by what was asked for, never made of it.
+-- there itself when few begin so. Texts are chosen by what was requested, never made of it.
 create or replace function duly.page_jobs(
     p_tenant integer, p_before uuid, p_from uuid, p_by text, p_value text, p_states text[], p_queues text[], p_handlers text[], p_owners text[],
     p_names text[], p_beginning text, p_tags text[], p_any_tags text[], p_created_since timestamptz, p_created_before timestamptz,
@@ -69,7 +69,7 @@ begin
           p_created_since, p_created_before, p_next_since, p_next_before, p_limit, p_looks;
 end $$;
 
--- As page_jobs, by name and from a name on, by the index that finds names. A job without a name has no place in this order.
+-- As page_jobs, by name and from a name on, by the index that finds names. A job without a name has no position in this order.
 create or replace function duly.page_jobs_by_name(
     p_tenant integer, p_after_name text, p_after uuid, p_until_name text, p_states text[], p_queues text[], p_handlers text[], p_owners text[],
     p_names text[], p_beginning text, p_tags text[], p_any_tags text[], p_created_since timestamptz, p_created_before timestamptz,
@@ -113,7 +113,7 @@ begin
 end $$;
 
 -- As page_jobs_by_name, those that will fire, by when they do. No index has that order, for each fire would pay for it: all that stand are
--- read and put in order, so a tenant with more than p_most of them is refused. A job without a next fire has no place in this order.
+-- read and put in order, so a tenant with more than p_most of them is refused. A job without a next fire has no position in this order.
 create or replace function duly.page_jobs_by_next(
     p_tenant integer, p_after_at timestamptz, p_after uuid, p_states text[], p_queues text[], p_handlers text[], p_owners text[],
     p_names text[], p_beginning text, p_tags text[], p_any_tags text[], p_created_since timestamptz, p_created_before timestamptz,
@@ -149,8 +149,8 @@ begin
      order by fire.next_run_at, jobs.job_id limit p_limit;
 end $$;
 
--- Runs by falling id, wherever they stand; p_boxes are those in which a run can be as it is asked for. One statement, so one moment:
--- a run is in one box. What stands in history twice, skipped and later made up for, is told apart by the reader. The plan is made
+-- Runs by falling id, wherever they stand; p_boxes are those in which a run can be as it is requested. One statement, so one moment:
+-- a run is in one box. What stands in history twice, skipped and later caught up, is separated by the reader. The plan is made
 -- once for a connection: there are many days of history to plan for.
 create or replace function duly.page_runs(
     p_tenant integer, p_before uuid, p_from uuid, p_boxes text[], p_states text[], p_queues text[], p_handlers text[],
@@ -258,18 +258,18 @@ begin
       left join duly.jobs on jobs.job_id = page.job_id and page.job_id <> page.run_id;
 end $$;
 
--- Say what a run in blocked waits for, in words.
+-- Describe in words what a run in blocked waits for.
 create or replace function duly.wait_text(p_waits_for duly.wait, p_key text, p_options jsonb) returns text language sql immutable parallel safe as $$
     select case p_waits_for
                 when 'recall' then 'waits for the change for which it was taken back from its worker'
                 when 'dependency' then 'waits for the jobs it depends on'
                 when 'workflow' then case when p_options ? 'node' then 'waits for its parents in workflow ' else 'waits in workflow ' end || p_key
-                when 'rate' then 'waits for its turn at rate ' || p_key
+                when 'rate' then 'waits for a reservation at rate ' || p_key
                 when 'destination' then 'waits for destination ' || p_key
                 else case when p_key like 'overlap/%' then 'waits for the run of its schedule before it'
-                          when p_key like 'catch-up/%' or p_key like 'backfill/%' then 'waits for its turn among the occurrences that are created up for'
-                          when coalesce(p_options->'fifo', 'false') not in ('false', 'null') then 'waits for its turn in line ' || p_key
-                          else 'waits for a place at ' || p_key end end
+                          when p_key like 'catch-up/%' or p_key like 'backfill/%' then 'waits for the catch-up occurrences before it'
+                          when coalesce(p_options->'fifo', 'false') not in ('false', 'null') then 'waits in FIFO order for a slot of ' || p_key
+                          else 'waits for a slot of ' || p_key end end
 $$;
 
 grant execute on function duly.page_jobs, duly.page_jobs_by_name, duly.page_jobs_by_next, duly.page_runs,

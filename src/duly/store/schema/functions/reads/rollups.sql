@@ -1,4 +1,4 @@
--- What ended, counted by the minute, for charts. docs/decisions/0044-dashboard-reads-rollups.md says why.
+-- Ends of runs, counted by the minute, for charts. docs/decisions/0044-dashboard-reads-rollups.md says why.
 
 -- The buckets of all histograms: below a millisecond, between two bounds, an hour and more. `store/reads/figures.py` knows the same bounds.
 create or replace function duly.bucket_of(p_seconds double precision) returns smallint language sql immutable parallel safe as $$
@@ -6,10 +6,10 @@ create or replace function duly.bucket_of(p_seconds double precision) returns sm
 $$;
 
 create or replace function duly.added(p_one integer[], p_other integer[]) returns integer[] language sql immutable parallel safe as $$
-    select array(select p_one[place] + p_other[place] from generate_series(1, cardinality(p_one)) as place order by place)
+    select array(select p_one[bucket] + p_other[bucket] from generate_series(1, cardinality(p_one)) as bucket order by bucket)
 $$;
 
--- A statement that records nothing leaves nothing; and what has waited has no lateness.
+-- A statement that records nothing leaves nothing; and what has waited has no start delay.
 create or replace function duly.tally() returns trigger language plpgsql as $$
 begin
     insert into duly.tallies (minute, tenant, queue, outcome, became, skew, duration, runs)
@@ -20,7 +20,7 @@ begin
     return null;
 end $$;
 
--- Move tallies into the roll-ups; how many were moved. While somebody else does it, none. What has begun is told by how long it took.
+-- Move tallies into the roll-ups; how many were moved. While somebody else does it, none. An attempt that has begun has a duration.
 create or replace function duly.fold_tallies(p_limit integer) returns integer language plpgsql as $$
 declare
     v_moved integer;

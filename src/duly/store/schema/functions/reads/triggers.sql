@@ -1,5 +1,5 @@
--- What happens by itself when a row is written. In a file of its own, because to make a trigger locks its table against everybody who
--- writes there: that is done only when this text changes. What they do stands beside what it belongs to.
+-- Triggers. In a file of their own, because to create a trigger locks its table against everybody who
+-- writes there: that is done only when this text changes. Their functions are in the files of their subjects.
 
 ------------------------------------------------------------------------------------------------------------------ jobs
 
@@ -41,7 +41,7 @@ create or replace trigger attempts_tallied after insert on duly.attempts referen
 create or replace trigger dead_risen after delete on duly.dead
    for each row when (old.options ? 'node') execute function duly.record_replayed_node();
 
--- These two are queued once for each transaction, by the first note, and run at its end. One that can be deferred cannot be replaced.
+-- These two are queued once for each transaction, by the first record, and run at its end. One that can be deferred cannot be replaced.
 drop trigger if exists workflows_advanced on duly.ended_nodes;
 create constraint trigger workflows_advanced after insert on duly.ended_nodes deferrable initially deferred
    for each row when (new.is_first) execute function duly.advance();

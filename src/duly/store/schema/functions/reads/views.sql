@@ -1,5 +1,5 @@
--- What is read of the boxes side by side. In a file of its own, because writing a view anew waits for whoever is reading it: that is
--- done only when this text changes. They have the rights of whoever asks, so that row-level security holds.
+-- Views of the boxes. In a file of their own, because writing a view anew waits for its readers: that is
+-- done only when this text changes. They have the rights of the caller, so that row-level security holds.
 
 -- A run's state for people: one row per run that still lives in a box. Finished runs are read from attempts.
 create or replace view duly.live_runs with (security_invoker = true) as

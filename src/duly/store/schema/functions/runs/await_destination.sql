@@ -1,8 +1,8 @@
 -- Runs whose destination is not to be called now are parked: they wait in blocked for their destination.
 -- docs/decisions/0028-targets-travel-with-the-run.md says why.
 
--- Park: take runs that were not started out of their worker's hands, without using up their attempt. As with a retry, the place of an
--- overlap is kept, because the run goes on; any other gate's is given back, and what waits for a rate only has none to give. One whose cancel
+-- Park: take runs that were not started back from their worker, without using up their attempt. As with a retry, the slot of an
+-- overlap is kept, because the run goes on; any other concurrency key's is given back, and what waits for a rate only has none to give. One whose cancel
 -- is under way ends here.
 create or replace function duly.await_destination(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_origins text[])
 returns table (run_id uuid, fence bigint)
@@ -42,7 +42,7 @@ begin
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
--- Unpark: let the oldest of those that wait for a destination go on. They have waited. One that has to enter a gate of its own goes by way of
+-- Unpark: let the oldest of those that wait for a destination go on. They have waited. One that has to enter a concurrency key of its own goes by way of
 -- timers, as a retry does; stage lets it in.
 create or replace function duly.release_destination_runs(p_tenant integer, p_origin text, p_limit integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
@@ -61,7 +61,7 @@ begin
         select {run: options = duly.having_waited(options)}
           from waiting where not duly.must_enter(options)
         on conflict do nothing),
-    again as (
+    requeued as (
         insert into duly.timers ({run}, shard)
         select {run: options = duly.having_waited(options)}, duly.shard_of(job_id)
           from waiting where duly.must_enter(options)

@@ -1,13 +1,13 @@
 -- Cancel: take waiting runs out for good, ask the holders of the others to stop, and end what is worthless by now.
 
--- Take waiting runs out of timers, blocked and ready for good. A run in a worker's hands is not touched: see signal. A parked run that kept
--- the place of its overlap leaves it; and whoever stood behind a cancelled one in a line is looked for.
+-- Take waiting runs out of timers, blocked and ready for good. A run leased by a worker is not touched: see signal. A parked run that kept
+-- the slot of its overlap leaves it; and the run that waits behind a cancelled one in FIFO order is looked for.
 create or replace function duly.cancel(p_run_ids uuid[], p_reason text) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_gone    uuid[];
+    v_removed    uuid[];
     v_job_ids uuid[];
     v_tenants integer[];
     v_options jsonb[];
@@ -21,22 +21,22 @@ begin
     staged as (
         delete from duly.ready where ready.run_id = any (p_run_ids) and duly.is_ours(ready.tenant)
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, true as inside),
-    gone as (
+    removed as (
         select * from waiting union all select * from at_concurrency_key union all select * from staged),
-    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    unneeded as (delete from duly.checkpoints using removed where checkpoints.run_id = removed.run_id),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, p_reason, duly.metadata_of(options),
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
-          from gone),
-    leaving as (                                       -- One that had not entered its gate leaves nothing behind there, but may have stood before others in a line.
+          from removed),
+    leaving as (                                       -- One that had not entered its concurrency key leaves nothing behind there, but may have stood before others in FIFO order.
         select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'concurrency' end as options
-          from gone where duly.has_consequence(options))
-    select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
-      into v_gone, v_job_ids, v_tenants, v_options from leaving;
+          from removed where duly.has_consequence(options))
+    select (select array_agg(run_id) from removed), array_agg(job_id), array_agg(tenant), array_agg(options)
+      into v_removed, v_job_ids, v_tenants, v_options from leaving;
     perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
-    return query select unnest(v_gone);
+    return query select unnest(v_removed);
 end $$;
 
 -- Ask the holders of leased runs to stop.
@@ -49,10 +49,10 @@ language sql security definer set search_path = pg_catalog, pg_temp as $$
     returning run_id
 $$;
 
--- Carry out cancels whose run left its holder's hands before the holder heard of them: what waits is cancelled, what somebody
--- else holds by now is asked back. A signal is stale as well when its run has gone from its worker's hands into its receiver's, who hears
+-- Carry out cancels whose run left its holder before the holder heard of them: what waits is cancelled, what somebody
+-- else holds by now is asked back. A signal is stale as well when its run has passed from its worker to its receiver, who hears
 -- none. The signals are taken first. Whoever gives the run another life takes them too (replay), so that one of the two gets them: a
--- cancel follows no run into a life for which it was not meant.
+-- cancel does not follow a run into a life for which it was not meant.
 create or replace function duly.carry_out() returns table (run_id uuid, answer text)
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
@@ -86,14 +86,14 @@ begin
       from unnest(v_run_ids) as u(run_id);
 end $$;
 
--- Expire: end runs that wait and are worthless by now, the longest overdue first, with a record. One that had not entered its gate
--- leaves nothing behind there; one that waits for its turn at a rate has.
+-- Expire: end runs that wait and are worthless by now, the longest overdue first, with a record. One that had not entered its concurrency key
+-- leaves nothing behind there; one that waits for a reservation at a rate has.
 create or replace function duly.expire(p_limit integer) returns setof uuid
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_gone    uuid[];
+    v_removed    uuid[];
     v_job_ids uuid[];
     v_tenants integer[];
     v_options jsonb[];
@@ -117,23 +117,23 @@ begin
              where options ?| array['expires_at', 'expires_seconds'] and duly.expiry(scheduled_at, options) <= v_now
              order by duly.expiry(scheduled_at, options) limit p_limit for update skip locked))
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, true as inside),
-    gone as (
+    removed as (
         select * from waiting union all select * from at_concurrency_key union all select * from staged),
-    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    unneeded as (delete from duly.checkpoints using removed where checkpoints.run_id = removed.run_id),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'expired', queue, handler,
                'expired at ' || to_char(duly.expiry(scheduled_at, options) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), duly.metadata_of(options),
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
-          from gone),
-    leaving as (                                       -- It may have stood before others in a line.
+          from removed),
+    leaving as (                                       -- It may have stood before others in FIFO order.
         select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'concurrency' end as options
-          from gone where duly.has_consequence(options))
-    select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
-      into v_gone, v_job_ids, v_tenants, v_options from leaving;
+          from removed where duly.has_consequence(options))
+    select (select array_agg(run_id) from removed), array_agg(job_id), array_agg(tenant), array_agg(options)
+      into v_removed, v_job_ids, v_tenants, v_options from leaving;
     perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
-    return query select unnest(v_gone);
+    return query select unnest(v_removed);
 end $$;
 
 grant execute on function duly.cancel, duly.signal to duly_api;

@@ -1,12 +1,12 @@
--- Claim: move runs from ready into the hands of a live worker.
+-- Claim: move runs from ready to a live worker.
 
--- Move up to p_limit runs into the hands of a live worker: shared out between queues by their weights, between tenants by theirs, and
--- within a tenant by rank, with a floor for each of its priorities. First it puts in line what it knows of what stands aside; that there is
--- nothing to claim is learnt from the lines themselves. The worker's row is held for key share, which does not hinder its heartbeat but makes
+-- Move up to p_limit runs to a live worker: shared out between queues by their weights, between tenants by theirs, and
+-- within a tenant by rank, with a floor for each of its priorities. First it makes unroutable runs claimable whose handler it has; that there is
+-- nothing to claim is learnt from the subqueues themselves. The worker's row is held for key share, which does not hinder its heartbeat but makes
 -- the reaper's delete wait, so that no lease can outlive the row it hangs on. What is held stays where it is.
 create or replace function duly.claim(
     p_worker_id uuid, p_queues text[], p_weights integer[], p_handlers text[], p_limit integer)
-returns table (place tid, fence bigint, {run types})
+returns table (tid tid, fence bigint, {run types})
 language plpgsql {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 declare
@@ -14,137 +14,137 @@ declare
     v_fence   bigint;
     v_open    text[];
     v_weights integer[];
-    v_aside   boolean;
-    v_lines   duly.line[];
-    v_slots  tid[];
+    v_has_unroutable   boolean;
+    v_subqueues   duly.subqueue[];
+    v_tids  tid[];
 begin
     perform from duly.workers where workers.worker_id = p_worker_id and workers.until > v_now for key share;
     if not found then
         raise exception using errcode = 'DU010', message = format('worker %s has no live lease', p_worker_id);
     end if;
-    select array_agg(asked.queue order by asked.number), array_agg(coalesce(asked.weight, 1) order by asked.number),
+    select array_agg(requested.queue order by requested.number), array_agg(coalesce(requested.weight, 1) order by requested.number),
            duly.has_unroutable(p_queues, p_handlers, null)
-      into v_open, v_weights, v_aside
-      from unnest(p_queues, p_weights) with ordinality as asked(queue, weight, number)
-     where not exists (select from duly.pauses where pauses.tenant is null and coalesce(pauses.queue, asked.queue) = asked.queue);
-    if v_aside and v_open is not null then
+      into v_open, v_weights, v_has_unroutable
+      from unnest(p_queues, p_weights) with ordinality as requested(queue, weight, number)
+     where not exists (select from duly.pauses where pauses.tenant is null and coalesce(pauses.queue, requested.queue) = requested.queue);
+    if v_has_unroutable and v_open is not null then
         perform duly.restore_routable(v_open, p_handlers, null, greatest(100, 2 * p_limit));
     end if;
-    v_lines := case when v_open is not null then duly.lines(v_open, null, duly.lines_max(p_limit)) else '{}' end;
-    if v_lines = '{}' then
+    v_subqueues := case when v_open is not null then duly.subqueues(v_open, null, duly.subqueues_max(p_limit)) else '{}' end;
+    if v_subqueues = '{}' then
         return;                                        -- An idle poll ends here: no fence drawn, nothing written, no commit to wait for.
     end if;
     v_fence := nextval('duly.fences');
-    v_slots := duly.choose(v_lines, v_weights, p_handlers, true, true, p_limit, v_fence, v_now);
-    if v_slots = '{}' then
+    v_tids := duly.choose(v_subqueues, v_weights, p_handlers, true, true, p_limit, v_fence, v_now);
+    if v_tids = '{}' then
         return;
     end if;
     return query
     with taken as (
-        delete from duly.ready where ctid = any (v_slots) returning *)
+        delete from duly.ready where ctid = any (v_tids) returning *)
     insert into duly.leased ({run}, fence, worker_id, claimed_at)
     select {run: attempt = attempt + 1}, v_fence, p_worker_id, v_now
       from taken
     returning ctid, fence, {run};
 end $$;
 
--- Choose and lock what a claim takes of these lines, up to p_limit runs, and give their places. Only what is taken is locked. What is due
--- comes before what is ahead of its moment; and what a line cannot give goes to the others, in a further round. What stands aside is in no line.
--- Of each line it reads from the run on that was the first when the lines were found: before it stands what others have taken, which
+-- Choose and lock what a claim takes of these subqueues, up to p_limit runs, and return their row ids. Only what is taken is locked. What is due
+-- comes before what is ahead of its moment; and what a subqueue cannot give goes to the others, in a further round. Unroutable runs are in no subqueue.
+-- Of each subqueue it reads from the run on that was the first when the subqueues were found: before it stands what others have taken, which
 -- stays in the index until nobody can see it any more. What comes in before it meanwhile is for the next claim.
--- Under a limit only what is due is taken, because what is held ahead would use up places. Whoever claims under a limit holds its row
+-- Under a limit only what is due is taken, because what is held ahead would use up slots. A claim under a limit holds its row
 -- until the commit, and counts in a statement that began after that lock was had: so the count is exact, and who leaves only lowers it.
 -- Runs under the planner settings of the claim that calls it.
 create or replace function duly.choose(
-    p_lines duly.line[], p_weights integer[], p_handlers text[], p_is_ahead boolean, p_takes_suspects boolean,
+    p_subqueues duly.subqueue[], p_weights integer[], p_handlers text[], p_is_ahead boolean, p_takes_suspects boolean,
     p_limit integer, p_fence bigint, p_now timestamptz)
 returns tid[]
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_lines  duly.line[] := p_lines;
+    v_subqueues  duly.subqueue[] := p_subqueues;
     v_limits duly.limits[] := '{}';
     v_rooms  integer[] := '{}';
     v_until  timestamptz := case when p_is_ahead then 'infinity' else p_now end;
     v_left   integer := p_limit;
     v_is_due boolean;                                  -- This round takes what is due, and nothing else,
     v_upto   timestamptz;                              -- so up to here.
-    v_asked  duly.line[];
+    v_requested  duly.subqueue[];
     v_quotas integer[];
-    v_took   integer[];
+    v_taken   integer[];
     v_slice  tid[];
-    v_slots tid[] := '{}';
+    v_tids tid[] := '{}';
 begin
     if exists (select from duly.limits) then
-        v_limits := duly.lock_limits(v_lines);
+        v_limits := duly.lock_limits(v_subqueues);
         v_rooms := array(select one.slots - duly.count_leased(one.tenant, one.queue, one.slots) from unnest(v_limits) as one);
-        v_lines := array(
-            select row(line.number, line.queue, line.tenant, line.priority, line.due_at, line.weight,
-                       exists (select from unnest(v_limits) as one where duly.is_within(one, line.tenant, line.queue)), 0)::duly.line
-              from unnest(v_lines) as line
+        v_subqueues := array(
+            select row(subqueue.number, subqueue.queue, subqueue.tenant, subqueue.priority, subqueue.due_at, subqueue.weight,
+                       exists (select from unnest(v_limits) as one where duly.is_within(one, subqueue.tenant, subqueue.queue)), 0)::duly.subqueue
+              from unnest(v_subqueues) as subqueue
              where not exists (select from unnest(v_limits, v_rooms) as one(tenant, queue, slots, set_by, set_at, room)
-                                where one.room <= 0 and coalesce(one.tenant, line.tenant) = line.tenant and coalesce(one.queue, line.queue) = line.queue));
-        if v_lines = '{}' then
-            return v_slots;
+                                where one.room <= 0 and coalesce(one.tenant, subqueue.tenant) = subqueue.tenant and coalesce(one.queue, subqueue.queue) = subqueue.queue));
+        if v_subqueues = '{}' then
+            return v_tids;
         end if;
     end if;
-    if cardinality(v_lines) = 1 and v_limits = '{}' then       -- One queue, one tenant, one priority: nothing to share out.
+    if cardinality(v_subqueues) = 1 and v_limits = '{}' then       -- One queue, one tenant, one priority: nothing to share out.
         return array(
             select ctid from duly.ready
-             where not ready.is_unroutable and ready.queue = (v_lines[1]).queue and ready.tenant = (v_lines[1]).tenant and ready.priority = (v_lines[1]).priority and ready.due_at >= (v_lines[1]).due_at
+             where not ready.is_unroutable and ready.queue = (v_subqueues[1]).queue and ready.tenant = (v_subqueues[1]).tenant and ready.priority = (v_subqueues[1]).priority and ready.due_at >= (v_subqueues[1]).due_at
                and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= v_until
              order by ready.due_at limit p_limit for update skip locked);
     end if;
     v_is_due := true;
-    v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);
+    v_requested := array(select subqueue from unnest(v_subqueues) as subqueue where subqueue.due_at <= p_now);
     for round in 1 .. 4 loop
-        if v_asked = '{}' and v_is_due and p_is_ahead then
+        if v_requested = '{}' and v_is_due and p_is_ahead then
             v_is_due := false;
-            v_asked := array(select line from unnest(v_lines) as line where not line.is_limited);
+            v_requested := array(select subqueue from unnest(v_subqueues) as subqueue where not subqueue.is_limited);
         end if;
-        exit when v_asked = '{}' or v_left <= 0;
+        exit when v_requested = '{}' or v_left <= 0;
         v_upto := case when v_is_due then p_now else v_until end;
-        v_quotas := duly.quotas(v_asked, p_weights, p_handlers, p_takes_suspects, v_upto, v_left, p_fence * 8 + round);
+        v_quotas := duly.quotas(v_requested, p_weights, p_handlers, p_takes_suspects, v_upto, v_left, p_fence * 8 + round);
         if v_limits <> '{}' then
-            v_quotas := duly.within_rooms(v_asked, v_quotas, v_limits, v_rooms, p_fence);
+            v_quotas := duly.within_rooms(v_requested, v_quotas, v_limits, v_rooms, p_fence);
         end if;
         with found as materialized (
-            select line.place as number, slice.place
-              from unnest(v_asked, v_quotas) with ordinality as line(number, queue, tenant, priority, due_at, weight, is_limited, taken, quota, place)
+            select subqueue.position as number, slice.tid
+              from unnest(v_requested, v_quotas) with ordinality as subqueue(number, queue, tenant, priority, due_at, weight, is_limited, taken, quota, position)
              cross join lateral (                      -- Those we have taken before are locked by ourselves, and so they are not skipped.
-                select ready.ctid as place from duly.ready
-                 where not ready.is_unroutable and ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority and ready.due_at >= line.due_at
+                select ready.ctid as tid from duly.ready
+                 where not ready.is_unroutable and ready.queue = subqueue.queue and ready.tenant = subqueue.tenant and ready.priority = subqueue.priority and ready.due_at >= subqueue.due_at
                    and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= v_upto
-                 order by ready.due_at limit line.quota offset line.taken for update skip locked) as slice
-             where line.quota > 0)
-        select array(select found.place from found),
-               array(select coalesce(counted.runs, 0)::integer from generate_subscripts(v_asked, 1) as each(number)
+                 order by ready.due_at limit subqueue.quota offset subqueue.taken for update skip locked) as slice
+             where subqueue.quota > 0)
+        select array(select found.tid from found),
+               array(select coalesce(counted.runs, 0)::integer from generate_subscripts(v_requested, 1) as each(number)
                        left join (select found.number, count(*) as runs from found group by found.number) as counted on counted.number = each.number
                       order by each.number)
-          into v_slice, v_took;
-        v_slots := v_slots || v_slice;
+          into v_slice, v_taken;
+        v_tids := v_tids || v_slice;
         v_left := v_left - cardinality(v_slice);
         for i in 1 .. cardinality(v_rooms) loop
-            v_rooms[i] := v_rooms[i] - (select coalesce(sum(line.took), 0)
-                                          from unnest(v_asked, v_took) as line(number, queue, tenant, priority, due_at, weight, is_limited, taken, took)
-                                         where duly.is_within(v_limits[i], line.tenant, line.queue));
+            v_rooms[i] := v_rooms[i] - (select coalesce(sum(subqueue.taken_now), 0)
+                                          from unnest(v_requested, v_taken) as subqueue(number, queue, tenant, priority, due_at, weight, is_limited, taken, taken_now)
+                                         where duly.is_within(v_limits[i], subqueue.tenant, subqueue.queue));
         end loop;
-        v_lines := array(
-            select row(line.number, line.queue, line.tenant, line.priority, line.due_at, line.weight, line.is_limited, line.taken + coalesce(given.took, 0))::duly.line
-              from unnest(v_lines) as line
-              left join unnest(v_asked, v_took) as given(number, queue, tenant, priority, due_at, weight, is_limited, taken, took)
-                on given.number = line.number and given.tenant = line.tenant and given.priority = line.priority
-             order by line.number, line.tenant, line.priority);
-        v_asked := array(
-            select row(line.number, line.queue, line.tenant, line.priority, line.due_at, line.weight, line.is_limited, line.taken + line.took)::duly.line
-              from unnest(v_asked, v_took, v_quotas) with ordinality
-                   as line(number, queue, tenant, priority, due_at, weight, is_limited, taken, took, quota, place)
-             where line.took >= line.quota
+        v_subqueues := array(
+            select row(subqueue.number, subqueue.queue, subqueue.tenant, subqueue.priority, subqueue.due_at, subqueue.weight, subqueue.is_limited, subqueue.taken + coalesce(given.taken_now, 0))::duly.subqueue
+              from unnest(v_subqueues) as subqueue
+              left join unnest(v_requested, v_taken) as given(number, queue, tenant, priority, due_at, weight, is_limited, taken, taken_now)
+                on given.number = subqueue.number and given.tenant = subqueue.tenant and given.priority = subqueue.priority
+             order by subqueue.number, subqueue.tenant, subqueue.priority);
+        v_requested := array(
+            select row(subqueue.number, subqueue.queue, subqueue.tenant, subqueue.priority, subqueue.due_at, subqueue.weight, subqueue.is_limited, subqueue.taken + subqueue.taken_now)::duly.subqueue
+              from unnest(v_requested, v_taken, v_quotas) with ordinality
+                   as subqueue(number, queue, tenant, priority, due_at, weight, is_limited, taken, taken_now, quota, position)
+             where subqueue.taken_now >= subqueue.quota
                and not exists (select from unnest(v_rooms) with ordinality as one(room, i)
-                                where one.room <= 0 and duly.is_within(v_limits[one.i], line.tenant, line.queue))
-             order by line.place);
+                                where one.room <= 0 and duly.is_within(v_limits[one.i], subqueue.tenant, subqueue.queue))
+             order by subqueue.position);
     end loop;
-    return v_slots;
+    return v_tids;
 end $$;
 
 -- Take out of ready what is leased already, with a record. A claim that met such a duplicate was refused by the unique key of

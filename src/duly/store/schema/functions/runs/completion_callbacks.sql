@@ -1,14 +1,14 @@
--- Who is told of a run's end. docs/decisions/0033-asynchronous-webhooks-and-completion-callbacks.md says why.
+-- Completion callbacks of runs. docs/decisions/0033-asynchronous-webhooks-and-completion-callbacks.md says why.
 
--- Tell of the end of a run, from the record of it: what every way to an end writes, once. Whom to tell comes with the marks and goes
--- no further; the record says instead who was told. What is told is the event that listeners hear, with the job's name and the result.
+-- Notify of the end of a run, from the record of it: what every way to an end writes, once. The callbacks come with the metadata and go
+-- no further; the record says instead who was notified. The event is the one that listeners receive, with the job's name and the result.
 create or replace function duly.completion_callbacks() returns trigger
 language plpgsql {planned by index} as $$
 declare
     v_callbacks  jsonb := new.metadata->'callbacks';
     v_now   timestamptz := duly.clock_now();
     v_kind  text := format('duly.run.%s.v1', new.became);
-    v_told  jsonb := '{}';
+    v_notified  jsonb := '{}';
     v_event jsonb;
     v_to    jsonb;
     v_when  text;
@@ -31,18 +31,18 @@ begin
         v_to := v_callbacks->v_when;
         continue when v_to is null or (v_when = 'failure' and new.became <> 'dead');
         v_name := format('%s/%s/%s/%s/on_%s', new.run_id, new.attempt, coalesce(new.fence, 0), new.became, v_when);
-        v_told := v_told || jsonb_build_object('on_' || v_when, case when v_to ? 'url'
+        v_notified := v_notified || jsonb_build_object('on_' || v_when, case when v_to ? 'url'
             then jsonb_build_object('run_id', duly.callback_by_webhook(new.tenant, new.queue, v_name, v_to, v_event, new.metadata, v_now))
             else duly.callback_by_job(new.tenant, v_name, v_to, v_event, v_now) end);
     end loop;
-    if v_told <> '{}' then
+    if v_notified <> '{}' then
         new.detail := case when jsonb_typeof(new.detail) = 'object' then new.detail when new.detail is null then '{}'
-                           else jsonb_build_object('said', new.detail) end || jsonb_build_object('told', v_told);
+                           else jsonb_build_object('said', new.detail) end || jsonb_build_object('told', v_notified);
     end if;
     return new;
 end $$;
 
--- Make the webhook that tells of the end of a run: a run of its own, of which nobody is told. Its id is computed from what is told.
+-- Create the webhook that notifies of the end of a run: a run of its own, without callbacks. Its id is computed from the event.
 create or replace function duly.callback_by_webhook(p_tenant integer, p_queue text, p_name text, p_to jsonb, p_event jsonb, p_metadata jsonb, p_now timestamptz) returns uuid
 language plpgsql as $$
 declare
@@ -62,8 +62,8 @@ begin
     return v_run_id;
 end $$;
 
--- Note that a job is to be triggered with the outcome of a run. It is not touched here: its next fire is taken before any gate is
--- locked, and whoever ends a run may hold gates. Says what is on record of it: the job, or why it is not told.
+-- Record that a job is to be triggered with the outcome of a run. It is not touched here: its next fire is taken before any concurrency key is
+-- locked, and the end of a run may hold concurrency keys. Says what is on record of it: the job, or why it is not triggered.
 create or replace function duly.callback_by_job(p_tenant integer, p_name text, p_to jsonb, p_event jsonb, p_now timestamptz) returns jsonb
 language plpgsql {planned by index} as $$
 declare
@@ -88,30 +88,30 @@ end $$;
 
 -- Trigger one job with the outcome of a run, as any job is triggered; nothing comes when it was done before. One that went, or was
 -- paused, since the run ended is skipped, on record.
-create or replace function duly.deliver(p_telling_id uuid) returns table (run_id uuid, answer text, queue text)
+create or replace function duly.deliver(p_callback_id uuid) returns table (run_id uuid, answer text, queue text)
 language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
-    v_telling duly.completion_callbacks;
+    v_callback duly.completion_callbacks;
     v_job     duly.jobs;
     v_payload jsonb;
     v_skipped text;
 begin
-    delete from duly.completion_callbacks where callback_id = p_telling_id returning * into v_telling;
+    delete from duly.completion_callbacks where callback_id = p_callback_id returning * into v_callback;
     if not found then
         return;
     end if;
-    select * into v_job from duly.jobs where jobs.job_id = v_telling.job_id;
+    select * into v_job from duly.jobs where jobs.job_id = v_callback.job_id;
     if v_job.job_id is null then
-        return;                                        -- Jobs are not deleted; whoever did it has seen to what hangs on it.
+        return;                                        -- Jobs are not deleted; a manual delete has to deal with what refers to them.
     end if;
     v_payload := coalesce(v_job.payload, (select body from duly.payloads where payloads.job_id = v_job.job_id and payloads.generation = v_job.generation), '{}')
-                 || jsonb_build_object('event', v_telling.event);
+                 || jsonb_build_object('event', v_callback.event);
     v_skipped := case when v_job.state = 'paused' then 'skipped_paused' when v_job.state <> 'active' then 'skipped_over'
                       when octet_length(v_payload::text) > 262144 then 'skipped_too_large' end;
     if v_skipped is null then
         return query select triggered.run_id, triggered.answer, v_job.queue
-                       from duly.trigger(v_job.job_id, 'callback/' || p_telling_id, v_payload, false) as triggered
+                       from duly.trigger(v_job.job_id, 'callback/' || p_callback_id, v_payload, false) as triggered
                       where triggered.answer <> 'over';
         if found then
             return;
@@ -120,9 +120,9 @@ begin
     end if;
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason,
                                generation, priority, payload, payload_stored, options)
-    values (p_telling_id, v_job.job_id, v_telling.created_at, v_telling.created_at, duly.clock_now(), v_job.tenant, 0, 'skipped', 'skipped',
+    values (p_callback_id, v_job.job_id, v_callback.created_at, v_callback.created_at, duly.clock_now(), v_job.tenant, 0, 'skipped', 'skipped',
             v_job.queue, v_job.handler, v_skipped, nullif(v_job.generation, 1), nullif(v_job.priority, 5),
             case when v_skipped <> 'skipped_too_large' then v_payload end, case when v_skipped = 'skipped_too_large' then false end,
             duly.options_kept(v_job.options));
-    return query select p_telling_id, v_skipped, v_job.queue;
+    return query select p_callback_id, v_skipped, v_job.queue;
 end $$;

@@ -1,9 +1,9 @@
 -- One-shots that wait for the ends of others: `after`. docs/decisions/0035-dependencies-between-one-shots.md says why.
 --
--- Locks are taken in this order: rows of boxes, gates, workflows, followings by child, rows under `&after`. So what holds a following
+-- Locks are taken in this order: rows of boxes, concurrency keys, workflows, dependencies by child, rows under `&after`. So what holds a dependency
 -- waits for nothing but another one, and passes over rows that somebody else has locked.
 
--- Note what runs follow that are submitted here, under `&after`. Nothing is locked: those they follow may be ending meanwhile, which
+-- Record the dependencies of runs that are submitted here, under `&after`. Nothing is locked: the runs they depend on may be ending meanwhile, which
 -- is for a check to see.
 create or replace function duly.add_dependencies(p_tenant integer, p_children uuid[], p_options jsonb[], p_now timestamptz) returns void
 language plpgsql {planned by index, by loop, in order} as $$
@@ -17,14 +17,14 @@ begin
         raise exception using errcode = 'DU005',
             message = format('depends_on %s is not a list of 1 to 100 jobs, each once: give pairs such as ["<job id>", "success"], or failure, or always', v_bad.shown);
     end if;
-    select asked.job_id, exists (select from duly.jobs where jobs.job_id = asked.job_id and jobs.tenant = p_tenant) as is_schedule into v_bad
-      from (select distinct (pair->>0)::uuid as job_id from unnest(p_options) as given(options) cross join jsonb_array_elements(given.options->'depends_on') as pair) as asked
-     where coalesce((select true from duly.timers where timers.run_id = asked.job_id and timers.job_id = asked.job_id and timers.tenant = p_tenant),
-                    (select true from duly.blocked where blocked.run_id = asked.job_id and blocked.job_id = asked.job_id and blocked.tenant = p_tenant),
-                    (select true from duly.ready where ready.run_id = asked.job_id and ready.job_id = asked.job_id and ready.tenant = p_tenant),
-                    (select true from duly.leased where leased.run_id = asked.job_id and leased.job_id = asked.job_id and leased.tenant = p_tenant),
-                    (select true from duly.dead where dead.run_id = asked.job_id and dead.job_id = asked.job_id and dead.tenant = p_tenant),
-                    (select true from duly.attempts where attempts.run_id = asked.job_id and attempts.job_id = asked.job_id and attempts.tenant = p_tenant limit 1)) is null
+    select requested.job_id, exists (select from duly.jobs where jobs.job_id = requested.job_id and jobs.tenant = p_tenant) as is_schedule into v_bad
+      from (select distinct (pair->>0)::uuid as job_id from unnest(p_options) as given(options) cross join jsonb_array_elements(given.options->'depends_on') as pair) as requested
+     where coalesce((select true from duly.timers where timers.run_id = requested.job_id and timers.job_id = requested.job_id and timers.tenant = p_tenant),
+                    (select true from duly.blocked where blocked.run_id = requested.job_id and blocked.job_id = requested.job_id and blocked.tenant = p_tenant),
+                    (select true from duly.ready where ready.run_id = requested.job_id and ready.job_id = requested.job_id and ready.tenant = p_tenant),
+                    (select true from duly.leased where leased.run_id = requested.job_id and leased.job_id = requested.job_id and leased.tenant = p_tenant),
+                    (select true from duly.dead where dead.run_id = requested.job_id and dead.job_id = requested.job_id and dead.tenant = p_tenant),
+                    (select true from duly.attempts where attempts.run_id = requested.job_id and attempts.job_id = requested.job_id and attempts.tenant = p_tenant limit 1)) is null
      limit 1;
     if found then
         raise exception using errcode = 'DU005', message = case when v_bad.is_schedule
@@ -39,7 +39,7 @@ begin
     insert into duly.dependency_checks (child, due_at) select child, p_now from unnest(p_children) as child;
 end $$;
 
--- The record of an end tells, as for workflows; but whoever is followed does not know it. So every statement that records anything
+-- The record of an end releases dependents, as for workflows; but a run does not know its dependents. So every statement that records anything
 -- asks, first of all, whether anybody waits for anything: by the index, whose first page says so. No settings in its head.
 create or replace function duly.record_dependency_ends() returns trigger language plpgsql as $$
 begin
@@ -51,13 +51,13 @@ begin
     return null;
 end $$;
 
--- Note ends that somebody waits for, until the transaction's own end. One that waited itself, and was cancelled or has expired, leaves
--- its counter behind. What ends while others are let go is left to maintenance: who holds some followings asks for no more of them.
+-- Record ends that somebody waits for, until the transaction's own end. One that waited itself, and was cancelled or has expired, leaves
+-- its counter behind. What ends while others are released is left to maintenance: a holder of some dependencies locks no more of them.
 create or replace function duly.record_ends(p_run_ids uuid[], p_became text[]) returns void
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
-    v_mode text := coalesce(current_setting('duly.following', true), '');
+    v_mode text := coalesce(current_setting('duly.dependency_ends', true), '');
 begin
     if v_mode = 'opening' then
         insert into duly.dependency_checks (child, due_at)
@@ -70,11 +70,11 @@ begin
       from unnest(p_run_ids, p_became) as ended(run_id, became)
      where (select true from duly.dependencies where dependencies.parent = ended.run_id limit 1);
     if found then
-        perform set_config('duly.following', 'noted', true);
+        perform set_config('duly.dependency_ends', 'recorded', true);
     end if;
 end $$;
 
--- Go on from what has ended in this transaction, at its end, and after its workflows. Of very many that wait for one run, all but the
+-- Advance workflows from what has ended in this transaction, at its end, and after its workflows. Of very many that wait for one run, all but the
 -- first are left to maintenance.
 create or replace function duly.advance_dependents() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order} as $$
@@ -91,68 +91,68 @@ begin
     end if;
     with taken as (delete from duly.ended_dependencies returning run_id, became)
     select array_agg(run_id), array_agg(became) into v_parents, v_states from (select distinct on (run_id) run_id, became from taken) as ended;
-    perform set_config('duly.following', 'opening', true);
+    perform set_config('duly.dependency_ends', 'opening', true);
     v_children := array(select distinct child from duly.dependencies where parent = any (v_parents) order by child);
     insert into duly.dependency_checks (child, due_at) select child, v_now from unnest(v_children[1001:]) as child;
     v_children := v_children[:1000];
     perform from duly.dependents where child = any (v_children) order by child for no key update;
     perform duly.count_ends(v_parents, v_states, v_children);
     perform duly.open_dependents(v_children, v_now);
-    perform set_config('duly.following', '', true);
+    perform set_config('duly.dependency_ends', '', true);
     return null;
 end $$;
 
--- Count ends for those that wait, whose followings are locked. An end counts once: with its row.
+-- Count ends for those that wait, whose dependencies are locked. An end counts once: with its row.
 create or replace function duly.count_ends(p_parents uuid[], p_states text[], p_children uuid[]) returns void
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 begin
-    with found as materialized (                       -- By place: whatever the tables were when this was planned, each is looked up by its key.
-        select place.ctid, place.child, place.parent, place.on_end, ended.state,
-               duly.holds_for(place.on_end, case ended.state when 'dead' then 'failed' else ended.state end) as holds
+    with found as materialized (                       -- Row by row: whatever the tables were when this was planned, each is looked up by its key.
+        select edge.ctid, edge.child, edge.parent, edge.on_end, ended.state,
+               duly.holds_for(edge.on_end, case ended.state when 'dead' then 'failed' else ended.state end) as holds
           from unnest(p_parents, p_states) as ended(run_id, state)
-         cross join lateral (select ctid, child, parent, on_end from duly.dependencies where dependencies.parent = ended.run_id offset 0) as place
-         where place.child = any (p_children)),
-    gone as (delete from duly.dependencies where ctid = any (array(select ctid from found))),
+         cross join lateral (select ctid, child, parent, on_end from duly.dependencies where dependencies.parent = ended.run_id offset 0) as edge
+         where edge.child = any (p_children)),
+    removed as (delete from duly.dependencies where ctid = any (array(select ctid from found))),
     counted as (
         select child, count(*)::integer as ended,
                min(format('job %s is %s, and this was to run %s', parent, state,
                           case on_end when 'always' then 'after its end' else 'on its ' || on_end end)) filter (where not holds) as unmet
           from found group by child)
-    update duly.dependents set waits = waits - told.ended, unmet = coalesce(dependents.unmet, told.unmet)
-      from (select counted.ended, counted.unmet, place.ctid from counted
-             cross join lateral (select ctid from duly.dependents where dependents.child = counted.child offset 0) as place) as told
-     where dependents.ctid = told.ctid;
+    update duly.dependents set waits = waits - reported.ended, unmet = coalesce(dependents.unmet, reported.unmet)
+      from (select counted.ended, counted.unmet, dependent.ctid from counted
+             cross join lateral (select ctid from duly.dependents where dependents.child = counted.child offset 0) as dependent) as reported
+     where dependents.ctid = reported.ctid;
 end $$;
 
--- Let go those that wait for nothing any more, whose followings are locked: each goes on, or is skipped. One whose row somebody else
--- has locked is looked at again.
+-- Release those that wait for nothing any more, whose dependencies are locked: each goes on, or is skipped. One whose row somebody else
+-- has locked is looked at later.
 create or replace function duly.open_dependents(p_children uuid[], p_now timestamptz) returns void
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
-    v_gone uuid[] := '{}';
+    v_moved uuid[] := '{}';
     v_one  duly.dependents;
 begin
-    v_gone := array(select child from duly.dependents where child = any (p_children) and waits = 0 and unmet is null);
-    if v_gone <> '{}' then
-        v_gone := duly.release_nodes(v_gone, p_now);
+    v_moved := array(select child from duly.dependents where child = any (p_children) and waits = 0 and unmet is null);
+    if v_moved <> '{}' then
+        v_moved := duly.release_nodes(v_moved, p_now);
     end if;
     for v_one in select * from duly.dependents where child = any (p_children) and waits = 0 and unmet is not null order by child loop
-        v_gone := v_gone || duly.end_nodes(array[v_one.child], 'skipped', v_one.unmet, p_now);
+        v_moved := v_moved || duly.end_nodes(array[v_one.child], 'skipped', v_one.unmet, p_now);
     end loop;
-    delete from duly.dependents where child = any (v_gone);
+    delete from duly.dependents where child = any (v_moved);
     insert into duly.dependency_checks (child, due_at)
     select child, p_now + interval '0.5 seconds' from duly.dependents where child = any (p_children) and waits = 0;
 end $$;
 
--- Look at runs that wait, so many at a time: at what was submitted while the runs it follows were on their way to their ends, at what
--- follows one that was skipped, at what was locked, and at what waits no more. How many were looked at.
+-- Look at runs that wait, so many at a time: at what was submitted while its dependencies were on their way to their ends, at what
+-- depends on one that was skipped, at what was locked, and at what waits no more. How many were looked at.
 --
--- Those who follow are known to all from the submit's commit on. A run that stands in a box then, and that nobody is moving, will
--- tell of its end; one that is in no box has ended; one that somebody is moving is looked at again.
+-- Dependents are visible to all from the submit's commit on. A run that stands in a box then, and that nobody is moving, will
+-- release them at its end; one that is in no box has ended; one that somebody is moving is looked at again.
 --
--- A check is noted half a second ahead at most, so one that lies further ahead is of the time before a step back of the
+-- A check is recorded half a second ahead at most, so one that lies further ahead is of the time before a step back of the
 -- clock: it is due, for nobody knows how much of its wait has passed, and a look too early is only repeated.
 create or replace function duly.check_dependents(p_limit integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
@@ -164,7 +164,7 @@ declare
     v_parents  uuid[];
     v_states   text[];
     v_moving   uuid[];
-    v_gone     uuid[];
+    v_moved     uuid[];
 begin
     with taken as (
         delete from duly.dependency_checks where check_id = any (array(
@@ -175,13 +175,13 @@ begin
     if v_looks = 0 then
         return 0;
     end if;
-    perform set_config('duly.following', 'opening', true);
+    perform set_config('duly.dependency_ends', 'opening', true);
     perform from duly.dependents where child = any (v_children) order by child for no key update;
-    v_gone := array(select child from unnest(v_children) as child
+    v_moved := array(select child from unnest(v_children) as child
                      where (select true from duly.blocked where blocked.run_id = child and blocked.waits_for = 'dependency') is null);
-    delete from duly.dependents where child = any (v_gone);
-    delete from duly.dependencies where child = any (v_gone);
-    with asked as materialized (select distinct parent from duly.dependencies where child = any (v_children)),
+    delete from duly.dependents where child = any (v_moved);
+    delete from duly.dependencies where child = any (v_moved);
+    with requested as materialized (select distinct parent from duly.dependencies where child = any (v_children)),
     placed as materialized (                           -- One statement, one snapshot: a run stands in one box of it at most.
         select parent,
                coalesce((select true from duly.timers where timers.run_id = parent), (select true from duly.blocked where blocked.run_id = parent),
@@ -190,7 +190,7 @@ begin
                         (select true from duly.blocked where blocked.run_id = parent for key share skip locked),
                         (select true from duly.ready where ready.run_id = parent for key share skip locked),
                         (select true from duly.leased where leased.run_id = parent for key share skip locked), false) as is_free
-          from asked),
+          from requested),
     looked as (
         select parent, is_live, is_free,
                case when not is_live then coalesce(
@@ -208,6 +208,6 @@ begin
         perform duly.count_ends(v_parents, v_states, v_children);
     end if;
     perform duly.open_dependents(v_children, v_now);
-    perform set_config('duly.following', '', true);
+    perform set_config('duly.dependency_ends', '', true);
     return v_looks;
 end $$;

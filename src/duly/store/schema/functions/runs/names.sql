@@ -13,13 +13,13 @@ language sql stable parallel safe as $$
     select duly.run_id(p_scheduled_at, p_job_id::text || '/' || (date_part('epoch', p_scheduled_at) * 1000000)::bigint::text || '/' || p_origin)
 $$;
 
--- When a job was made: the first 48 bits of its id, as of any run.
+-- The moment a job was created: the first 48 bits of its id, as of any run.
 create or replace function duly.created_at(p_job_id uuid) returns timestamptz language sql stable parallel safe as $$
     select to_timestamp(('x' || translate(left(p_job_id::text, 13), '-', ''))::bit(48)::bigint / 1000.0)
 $$;
 
 -- The jobs submitted under a key are named after it and after the moment it was first used: a key that has expired and is used
--- again makes other jobs, although the first ones may still be waiting.
+-- later creates other jobs, although the first ones may still be waiting.
 create or replace function duly.batch_name(p_tenant integer, p_key text, p_at timestamptz) returns text language sql stable parallel safe as $$
     select p_tenant::text || '/' || p_key || '/' || (date_part('epoch', p_at) * 1000000)::bigint::text || '/'
 $$;
@@ -29,7 +29,7 @@ create or replace function duly.shard_of(p_job_id uuid) returns smallint languag
     select (get_byte(uuid_send(p_job_id), 15) & 63)::smallint
 $$;
 
--- Thirty seconds of age make up for one priority. Rank orders, it never gates.
+-- Thirty seconds of age make up for one priority. Rank orders, it never blocks.
 create or replace function duly.rank(p_due_at timestamptz, p_priority smallint) returns double precision
 language sql stable parallel safe as $$
     select date_part('epoch', p_due_at) + 30 * p_priority

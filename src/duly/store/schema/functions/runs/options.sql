@@ -5,8 +5,8 @@ create or replace function duly.is_span(p_value jsonb) returns boolean language 
     select case when p_value is null then true when jsonb_typeof(p_value) = 'number' then p_value::numeric between 0 and 3155760000 else false end
 $$;
 
--- The name of a queue, a key or a handler: what an index can hold besides what else stands there. A longer one would be refused where a batch
--- is moved, and hold up all others of it.
+-- The name of a queue, a key or a handler: what an index can hold besides the other columns. A longer one would be refused where a batch
+-- is moved, and block all others of it.
 create or replace function duly.is_name(p_value text) returns boolean language sql immutable parallel safe as $$
     select octet_length(p_value) between 1 and 1000 and btrim(p_value) <> ''
 $$;
@@ -25,7 +25,7 @@ create or replace function duly.is_moment(p_value jsonb) returns boolean languag
     select case when p_value is null then true when jsonb_typeof(p_value) = 'number' then p_value::numeric between 0 and 253402300799 else false end
 $$;
 
--- The slowest rate, one start in a bit more than a year. The turns of a slower one would lie where no moment is.
+-- The slowest rate, one start in a bit more than a year. The reservations of a slower one would lie where no moment is.
 create or replace function duly.rate_min() returns double precision language sql immutable parallel safe as $$ select 0.00000003::double precision $$;
 
 -- A rate: its key, how many a second, and how many at once after a rest.
@@ -79,7 +79,7 @@ create or replace function duly.is_label(p_value jsonb) returns boolean language
     select case when p_value is null then true when jsonb_typeof(p_value) = 'string' then length(p_value #>> '{}') between 1 and 200 else false end
 $$;
 
--- Whether this says whom to tell: of every end, of burials, or both; each a URL, or a job.
+-- Whether this names callbacks: of every end, of dead letters, or both; each a URL, or a job.
 create or replace function duly.are_callbacks(p_callbacks jsonb) returns boolean language sql immutable parallel safe as $$
     select case when p_callbacks is null then true when jsonb_typeof(p_callbacks) <> 'object' then false
                 else p_callbacks - array['end', 'failure'] = '{}' and p_callbacks <> '{}'
@@ -93,7 +93,7 @@ create or replace function duly.is_parent(p_value jsonb) returns boolean languag
                 then p_value #>> '{}' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' else false end
 $$;
 
--- What a run follows: 1 to 100 pairs of a job's id and the end that is asked of it, each job once. domain/runs/dependencies.py says the same.
+-- The dependencies of a run: 1 to 100 pairs of a job's id and the end that is required of it, each job once. domain/runs/dependencies.py says the same.
 create or replace function duly.is_depends_on(p_value jsonb) returns boolean language sql immutable parallel safe as $$
     select case when jsonb_typeof(p_value) <> 'array' or jsonb_array_length(p_value) not between 1 and 100 then false
                 else (select bool_and(coalesce(jsonb_typeof(pair) = 'array' and jsonb_typeof(pair->0) = 'string'
@@ -161,7 +161,7 @@ begin
                ' parent, depends_on and own, each in its own shape.';
 end $$;
 
--- Who asks is not part of what is asked for: the same job under the same key is the same, whatever request brought it.
+-- The caller is not part of what is requested: the same job under the same key is the same, whatever request brought it.
 create or replace function duly.requested_options(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
     select case when p_options ?| array['request_id', 'traceparent'] then nullif(p_options - array['request_id', 'traceparent'], '{}') else p_options end
 $$;
@@ -207,16 +207,16 @@ create or replace function duly.carry_on(p_options jsonb, p_carried jsonb) retur
     select case when p_carried is null then p_options else coalesce(p_options, '{}') || p_carried end
 $$;
 
--- Lay over a run's options that it has waited: for a place at its key, or until its receiver was well. From then on it is not counted
--- among those that say how late runs start; that it waited is what somebody asked for.
+-- Lay over a run's options that it has waited: for a slot at its key, or until its destination was healthy. From then on it is not counted
+-- among those that say the start delay of runs; that it waited is what somebody requested.
 create or replace function duly.having_waited(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
     select p_options || '{"waited": true}'
 $$;
 
--- What of a run's options stays with its record: what it is marked with, and who asked for it; whom to tell of its end; its parent, its
+-- The options of a run that stay with its record: its tags, and who requested it; its callbacks; its parent, its
 -- node, because the end of a run is what its workflow goes on by, and what it followed; the key and the rate that it had to pass, and whether
 -- it has waited. Not immutable, because what it calls is not: so it is written out where it is called, instead of called for each run. A run
--- that has none of it pays nothing: it mostly has no options at all. Of one that has nothing else to tell, little is built.
+-- that has none of it pays nothing: it mostly has no options at all. Of one that has nothing else, little is built.
 create or replace function duly.metadata_of(p_options jsonb) returns jsonb language sql stable parallel safe as $$
     select case when p_options ?| array['tags', 'request_id', 'traceparent', 'callbacks', 'parent', 'node', 'depends_on']
                 then jsonb_strip_nulls(jsonb_build_object('tags', p_options->'tags', 'request_id', p_options->'request_id', 'parent', p_options->'parent',
@@ -230,8 +230,8 @@ create or replace function duly.metadata_of(p_options jsonb) returns jsonb langu
                           else jsonb_build_object('concurrency', p_options->'concurrency') end end
 $$;
 
--- The options of a run that its record keeps beside its marks; null where there are none. Together they are the options it had. Whom to tell
--- leaves the marks when it was told, so it is kept here.
+-- The options of a run that its record keeps beside its metadata; null where there are none. Together they are the options it had. Callbacks
+-- leave the metadata when they were notified, so they are kept here.
 create or replace function duly.options_kept(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
     select nullif(p_options - array['tags', 'request_id', 'traceparent', 'parent', 'node', 'depends_on', 'concurrency', 'fifo', 'rate', 'waited'], '{}')
 $$;

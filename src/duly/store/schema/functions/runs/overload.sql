@@ -1,15 +1,15 @@
 -- Tenants that have more in a queue than it can do, and what is coming to them. docs/decisions/0027-load-shedding-and-recovery.md says why.
 
--- Note which tenants are overloaded in which queue: their oldest due run there is older than the queue's limit, or, where that is noted
--- already, than half of it. The backlog of one tenant says nothing of another, whose runs claims share out beside it. Only the head of each line is looked at, or the first of its first runs that somebody can take, where the queue is served at all:
--- what nobody knows waits for a person. What stands aside counts where nobody serves its queue. What a person holds is left out, and so is
+-- Record which tenants are overloaded in which queue: their oldest due run there is older than the queue's limit, or, where that is recorded
+-- already, than half of it. The backlog of one tenant says nothing of another, whose runs claims share out beside it. Only the head of each subqueue is looked at, or the first of its first runs that somebody can take, where the queue is served at all:
+-- runs without a worker for their handler wait for a person. Unroutable runs count where nobody serves its queue. Paused scopes are left out, and so is
 -- the backfill lane, which is meant to wait.
 -- At most about twice a second, however many do it. Returns how many stand there; null: somebody else did it just now.
-create or replace function duly.record_overloads(p_default interval, p_lines integer) returns integer
+create or replace function duly.record_overloads(p_default interval, p_subqueues integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
-    c_looks constant integer := 100;                   -- into a line whose head nobody knows
+    c_looks constant integer := 100;                   -- into a subqueue whose head is unroutable
     v_now   timestamptz := duly.clock_now();
 begin
     insert into duly.maintenance_tasks (name, done_at) values ('overload', v_now)
@@ -25,16 +25,16 @@ begin
             select ready.queue, ready.tenant, ready.priority, ready.due_at from duly.ready
              where not ready.is_unroutable and (ready.queue, ready.tenant, ready.priority) > (heads.queue, heads.tenant, heads.priority)
              order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1) as next),
-    asides as (
+    unroutable_heads as (
         (select queue, handler, tenant, priority, due_at from duly.ready where is_unroutable order by queue, handler, tenant, priority, due_at limit 1)
         union all
-        select next.queue, next.handler, next.tenant, next.priority, next.due_at from asides cross join lateral (
+        select next.queue, next.handler, next.tenant, next.priority, next.due_at from unroutable_heads cross join lateral (
             select ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at from duly.ready
-             where ready.is_unroutable and (ready.queue, ready.handler, ready.tenant, ready.priority) > (asides.queue, asides.handler, asides.tenant, asides.priority)
+             where ready.is_unroutable and (ready.queue, ready.handler, ready.tenant, ready.priority) > (unroutable_heads.queue, unroutable_heads.handler, unroutable_heads.tenant, unroutable_heads.priority)
              order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as next),
     oldest as (
         select each.tenant, each.queue, min(each.due_at) as due_at from (
-            select head.tenant, head.queue, first.due_at from (select * from heads limit p_lines) as head cross join lateral (
+            select head.tenant, head.queue, first.due_at from (select * from heads limit p_subqueues) as head cross join lateral (
                    select waiting.due_at from (
                        select ready.due_at, ready.handler from duly.ready
                         where not ready.is_unroutable and ready.queue = head.queue and ready.tenant = head.tenant and ready.priority = head.priority
@@ -46,8 +46,8 @@ begin
                     limit 1) as first
              where head.priority < 100 and head.due_at <= v_now
                and not exists (select from duly.pauses where coalesce(pauses.tenant, head.tenant) = head.tenant and coalesce(pauses.queue, head.queue) = head.queue)
-            union all                                  -- Where nobody serves the queue any more, what stands aside waits like all the rest.
-            select head.tenant, head.queue, head.due_at from (select * from asides limit p_lines) as head
+            union all                                  -- Where nobody serves the queue any more, unroutable runs wait like all the rest.
+            select head.tenant, head.queue, head.due_at from (select * from unroutable_heads limit p_subqueues) as head
              where head.priority < 100 and head.due_at <= v_now
                and not exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
                                   and coalesce(workers.tenant, head.tenant) = head.tenant)

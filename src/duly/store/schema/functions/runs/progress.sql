@@ -8,21 +8,21 @@ language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     insert into duly.progress (run_id, fence, done, total, note, updated_at)
-    select told.run_id, told.fence, told.done, told.total, told.note, duly.clock_now()
-      from unnest(p_run_ids, p_fences, p_done, p_totals, p_notes) as told(run_id, fence, done, total, note)
-      join duly.leased on leased.run_id = told.run_id and leased.fence = told.fence and (leased.worker_id = p_worker_id) is true
-     order by told.run_id
+    select reported.run_id, reported.fence, reported.done, reported.total, reported.note, duly.clock_now()
+      from unnest(p_run_ids, p_fences, p_done, p_totals, p_notes) as reported(run_id, fence, done, total, note)
+      join duly.leased on leased.run_id = reported.run_id and leased.fence = reported.fence and (leased.worker_id = p_worker_id) is true
+     order by reported.run_id
     on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
                                        updated_at = excluded.updated_at
      where progress.fence <= excluded.fence;
 end $$;
 
--- Keep lines of a worker's runs, each while the worker holds the lease it was said under: of a run that was settled, or taken away
+-- Store log lines of a worker's runs, each while the worker holds the lease it was written under: of a run that was settled, or taken away
 -- from the worker, nothing is added. The leases are locked, so that a settle waits for the lines of its run, and lines that wait for a
--- settle are refused after it. p_again: some of the lines may be kept already, and each is looked up by its number, not joined.
+-- settle are refused after it. p_is_retry: some of the lines may be kept already, and each is looked up by its number, not joined.
 create or replace function duly.append_logs(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_attempts integer[], p_numbers integer[], p_moments timestamptz[],
-    p_levels text[], p_messages text[], p_fields text[], p_again boolean) returns void
+    p_levels text[], p_messages text[], p_fields text[], p_is_retry boolean) returns void
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
@@ -33,7 +33,7 @@ begin
                as line(run_id, fence, attempt, number, logged_at, level, message, fields)
           join duly.leased on leased.run_id = line.run_id and leased.fence = line.fence and (leased.worker_id = p_worker_id) is true
          order by line.run_id, line.number for key share of leased) as held
-     where not (p_again and coalesce((
+     where not (p_is_retry and coalesce((
         select true from duly.logs where logs.run_id = held.run_id and logs.attempt = held.attempt and logs.number = held.number limit 1), false));
 end $$;
 
@@ -66,7 +66,7 @@ begin
     returning run_id;
 end $$;
 
--- Keep lines for the holder of a lease, so many for each attempt, and say how many were kept; null: the lease is lost. The lease is
+-- Store log lines for the holder of a lease, so many for each attempt, and say how many were kept; null: the lease is lost. The lease is
 -- locked, so that two requests do not give two lines one number.
 create or replace function duly.api_append_logs(
     p_run_id uuid, p_fence bigint, p_worker_id uuid, p_levels text[], p_messages text[], p_fields jsonb[], p_lines_max integer)
@@ -94,7 +94,7 @@ begin
     return v_last;
 end $$;
 
--- A run's log, read behind a line. Whose it is is asked once, and not of every line.
+-- A run's log, read after a line. The tenant is checked once, and not for every line.
 create or replace function duly.read_logs(p_run_id uuid, p_attempt integer, p_number integer)
 returns table (attempt integer, number integer, logged_at timestamptz, level text, message text, fields text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index} as $$

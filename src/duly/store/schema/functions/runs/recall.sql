@@ -1,4 +1,4 @@
--- Recall: take runs back that a worker holds ahead of their moment. docs/decisions/0012-runs-held-ahead-can-be-recalled.md says why.
+-- Recall: take back runs that a worker holds ahead of their moment. docs/decisions/0012-runs-held-ahead-can-be-recalled.md says why.
 
 -- Whether a request may know how a worker's run stands: workers belong to all tenants, runs to one.
 create or replace function duly.is_our_lease(p_run_id uuid) returns boolean language sql stable as $$
@@ -28,7 +28,7 @@ language sql stable as $$
 $$;
 
 -- The coming runs of a schedule, the latest first: staged and not started. Each run names the occurrence before it, so the walk starts at the
--- last one staged and ends at the first that has started, is gone, or has been tried.
+-- last one staged and ends at the first that has started, has left, or has made an attempt.
 create or replace function duly.coming_runs(p_job_id uuid, p_last_at timestamptz, p_now timestamptz)
 returns table (run_id uuid, scheduled_at timestamptz, due_at timestamptz, worker_id uuid, fence bigint)
 language plpgsql stable {planned by index, in order} as $$
@@ -84,7 +84,7 @@ begin
         select ahead.run_id from duly.leased as ahead where ahead.job_id = any (p_job_ids) and ahead.attempt = 1
            and ahead.run_id = duly.occurrence_id(ahead.job_id, ahead.scheduled_at, 'schedule')
         union
-        select asked.run_id from unnest(p_run_ids) as asked(run_id))
+        select requested.run_id from unnest(p_run_ids) as requested(run_id))
     insert into duly.signals (worker_id, run_id, fence, what, sent_at)
     select leased.worker_id, leased.run_id, leased.fence, 'recall', v_now from held join duly.leased on leased.run_id = held.run_id
      where exists (select from duly.workers where workers.worker_id = leased.worker_id and workers.tenant is null) and not coalesce(leased.options ?| array['concurrency', 'rate'], false)
@@ -99,14 +99,14 @@ create or replace function duly.unanswered(p_run_ids uuid[], p_fences bigint[]) 
 language plpgsql stable {planned by index, by loop} as $$
 begin
     return query
-    select leased.run_id from unnest(p_run_ids, p_fences) as asked(run_id, fence)
-      join duly.leased on leased.run_id = asked.run_id and leased.fence = asked.fence
+    select leased.run_id from unnest(p_run_ids, p_fences) as requested(run_id, fence)
+      join duly.leased on leased.run_id = requested.run_id and leased.fence = requested.fence
      where exists (select from duly.signals where signals.worker_id = leased.worker_id and signals.run_id = leased.run_id
                       and signals.fence = leased.fence and signals.what = 'recall');
 end $$;
 
 -- Let recalled runs go on to ready: those that nobody took, and with them the recalls of this caller that nobody answered. Without ids, all
--- that have waited for longer than p_age, because whoever recalled them is gone.
+-- that have waited for longer than p_age, because the process that recalled them has died.
 create or replace function duly.put_back(p_run_ids uuid[], p_sent timestamptz[], p_age interval) returns table (run_id uuid, queue text)
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
@@ -131,7 +131,7 @@ begin
     returning run_id, queue;
 end $$;
 
--- End schedules whose last occurrence has started or is gone: until then its spent next fire is kept, so that the schedule can still be
+-- End schedules whose last occurrence has started or has left: until then its spent next fire is kept, so that the schedule can still be
 -- paused, edited and skipped. A run that is due and held counts as started after four seconds: its worker has named it by then if it has not.
 create or replace function duly.complete(p_shards smallint[], p_now timestamptz) returns void
 language plpgsql as $$

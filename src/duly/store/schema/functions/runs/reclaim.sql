@@ -1,8 +1,8 @@
--- Reclaim: runs that leave a worker's hands without an outcome of it, because they were never started, or it is gone, or it does not let go.
+-- Reclaim: runs that leave a worker without an outcome of it, because they were never started, or it has expired, or it does not let go.
 
 -- Put runs back that were never started. The attempt is not used up and nothing is recorded, because nothing happened; except
--- for a run that somebody has cancelled meanwhile, which ends here, and one that was recalled, which waits in blocked for whoever recalled it.
--- The turn at a rate is lost with the hands that held it, and the run goes to the front of the line again.
+-- for a run that somebody has cancelled meanwhile, which ends here, and one that was recalled, which waits in blocked for its caller.
+-- The reservation at a rate is lost with the lease that held it, and the run goes to the front of those that wait.
 create or replace function duly.hand_back(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (run_id uuid, fence bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
@@ -32,7 +32,7 @@ begin
         select {run: attempt = attempt - 1}, 'recall', '', v_now
           from back where not cancelled and run_id in (select answered.run_id from answered)
         on conflict do nothing),
-    again as (
+    requeued as (
         insert into duly.ready ({run})
         select {run: attempt = attempt - 1}
           from back where not cancelled and not coalesce(options ? 'rate', false) and run_id not in (select answered.run_id from answered)
@@ -56,11 +56,11 @@ begin
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
--- A beat of a stalled worker: its lease is renewed for the runs that have started. Its row says since when, in which handlers, and, where
+-- A heartbeat of a stalled worker: its lease is renewed for the runs that have started. Its row says since when, in which handlers, and, where
 -- p_started is given, which of its runs have not started. Where p_kept is given, all else that hangs on it was not started and goes back unused: its heartbeat allows no start any
--- more, and says so here before the worker hears of it. p_safe_until is what the last beat that allowed starts was answered: a statement
--- that comes late, when starts are allowed again, takes nothing back, and says so by returned being null. No row: the lease is gone. The
--- row is locked first, as when a worker retires; so no beat can allow starts while this goes on.
+-- more, and says so here before the worker hears of it. p_safe_until is what the last heartbeat that allowed starts was answered: a statement
+-- that comes late, when starts are allowed again, takes nothing back, and says so by returned being null. No row: the lease has expired. The
+-- row is locked first, as when a worker retires; so no heartbeat can allow starts while this goes on.
 create or replace function duly.stall(
     p_worker_id uuid, p_seconds float8, p_in uuid[], p_in_fences bigint[], p_is_safe boolean, p_kept uuid[], p_kept_fences bigint[],
     p_safe_until timestamptz, p_limit integer, p_started uuid[], p_started_fences bigint[])
@@ -126,15 +126,15 @@ begin
     return query select found, coalesce(v_run_ids, '{}'), coalesce(v_fences, '{}');
 end $$;
 
--- Take runs out of their holders' hands that were asked to stop long ago and have not, where the next run of their job waits for
+-- Take runs back from their holders that were asked to stop long ago and have not, where the next run of their job waits for
 -- their place (overlap cancel_running). Their fence is void: what they come to is refused. The attempt is lost and the run cancelled, on
--- record, and whom to tell is told.
+-- record, and its callbacks are notified.
 create or replace function duly.void_overstayed(p_stop interval) returns setof uuid
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_gone    uuid[];
+    v_removed    uuid[];
     v_job_ids uuid[];
     v_tenants integer[];
     v_options jsonb[];
@@ -145,22 +145,22 @@ begin
          where signals.what = 'cancel' and signals.sent_at <= v_now - p_stop and leased.options->'overlap'->>0 = 'cancel_running'
            and exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.waits_for = 'concurrency' and blocked.key = leased.options->'concurrency'->>0)
          limit 1000),
-    gone as (
+    removed as (
         delete from duly.leased using overstayed
          where leased.run_id = overstayed.run_id and leased.fence = overstayed.fence and (leased.worker_id = overstayed.worker_id) is true
         returning leased.*),
-    heard as (delete from duly.signals using gone where signals.worker_id = gone.worker_id and signals.run_id = gone.run_id and signals.fence = gone.fence),
-    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    heard as (delete from duly.signals using removed where signals.worker_id = removed.worker_id and signals.run_id = removed.run_id and signals.fence = removed.fence),
+    unneeded as (delete from duly.checkpoints using removed where checkpoints.run_id = removed.run_id),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became, queue, handler, worker_id,
                                    reason, metadata, generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, fence, tenant, attempt, 'lost', 'cancelled', queue, handler, worker_id,
                'did not stop in time, and the next run takes its place', duly.metadata_of(options),
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
-          from gone)
-    select array_agg(run_id), array_agg(job_id), array_agg(tenant), array_agg(options) into v_gone, v_job_ids, v_tenants, v_options from gone;
+          from removed)
+    select array_agg(run_id), array_agg(job_id), array_agg(tenant), array_agg(options) into v_removed, v_job_ids, v_tenants, v_options from removed;
     perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
-    return query select unnest(v_gone);
+    return query select unnest(v_removed);
 end $$;
 
 grant execute on function duly.hand_back, duly.retire to duly_api;

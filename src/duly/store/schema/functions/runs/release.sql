@@ -1,12 +1,12 @@
--- Who is let in of those that wait at a gate.
+-- Concurrency keys: which of the waiting runs get a slot.
 
--- Release: let runs in. With p_left = 1 the given runs have left their gates, with 0 they have come to them, and p_arrived are such as
--- have come and stand in no box yet: they go to ready where there is a place, and to blocked where there is none. Then the oldest
--- waiting ones enter while there are places; who comes from `blocked` has waited. Called by every move that takes a run out of ready or
--- leased, or brings one to a gate, as the last thing it does: gates are locked in one order, and whoever locks a gate last sees what the one
--- before has done, so that nobody waits at a gate with a free place. A count that was wrong must not hold up what leaves.
--- Of a line the first enters when nobody is inside, and nothing that comes before it is due and still in timers. While one of a line is
--- inside or waits, the gate has one place, also for others who share its key. Where a run may wait only in limited company, those beyond the
+-- Release: give slots to runs. With p_left = 1 the given runs have left their concurrency keys, with 0 they have come to them, and p_arrived are such as
+-- have come and stand in no box yet: they go to ready where there is a slot, and to blocked where there is none. Then the oldest
+-- waiting ones enter while there are slots; a run from `blocked` has waited. Called by every move that takes a run out of ready or
+-- leased, or brings one to a concurrency key, as the last thing it does: keys are locked in one order, and the last transaction to lock a key sees what the one
+-- before has done, so that nobody waits for a key with a free slot. A count that was wrong must not hold up what leaves.
+-- In FIFO order the first enters when nobody is inside, and nothing that comes before it is due and still in timers. While one in FIFO order is
+-- inside or waits, the key has one slot, also for runs that share it without FIFO. Where a run may wait only in limited company, those beyond the
 -- limit are dropped, with a record: the newest of a queue, the older of a buffer of one.
 create or replace function duly.release(p_tenants integer[], p_options jsonb[], p_left integer, p_arrived duly.blocked[]) returns integer
 language plpgsql {planned by index, by loop, in order, unsorted} as $$
@@ -22,15 +22,15 @@ declare
     v_waiting_max  integer[];
     v_rate_tenants integer[];
     v_rates        jsonb[];
-    v_turning      integer[];
-    v_turns        jsonb[];
+    v_next_tenants      integer[];
+    v_next_rates        jsonb[];
     v_released     integer := 0;
 begin
     select array_agg(tenant), array_agg(key), array_agg(slots), array_agg(left_slots), array_agg(policy), array_agg(waiting_max)
       into v_tenants, v_keys, v_slots, v_left, v_policies, v_waiting_max
       from (select tenant, key, max(slots) as slots, sum(left_slots) as left_slots, max(policy) as policy, max(waiting_max) as waiting_max
               from (select u.tenant, (u.options->'concurrency'->>0) collate "C" as key,
-                           case when not u.options ? 'fifo' then (u.options->'concurrency'->>1)::integer end as slots,     -- Of a line, its one place says nothing of others.
+                           case when not u.options ? 'fifo' then (u.options->'concurrency'->>1)::integer end as slots,     -- The one slot of FIFO order says nothing of others.
                            case when u.options ? 'outside' then 0 else p_left end as left_slots,
                            u.options->'overlap'->>0 as policy, (u.options->'overlap'->>1)::integer as waiting_max
                       from unnest(p_tenants, p_options) as u(tenant, options)
@@ -43,50 +43,50 @@ begin
         select tenant, key, coalesce(slots, 1) from unnest(v_tenants, v_keys, v_slots) as u(tenant, key, slots)
         on conflict (tenant, key) do update set slots = excluded.slots where false;
         -- Each key that was named, locked, with the slots that are free after those who left.
-        with asked as materialized (
-            select u.tenant, u.key, row.place, row.active - u.left_slots as active, line.stands, row.in_line,
-                   case when line.stands or row.in_line then 1 else row.slots end as slots,
-                   case when line.stands or row.in_line then 1 else row.slots end - greatest(row.active - u.left_slots, 0) as free
+        with requested as materialized (
+            select u.tenant, u.key, row.tid, row.active - u.left_slots as active, fifo.is_waiting as has_fifo_waiting, row.in_line,
+                   case when fifo.is_waiting or row.in_line then 1 else row.slots end as slots,
+                   case when fifo.is_waiting or row.in_line then 1 else row.slots end - greatest(row.active - u.left_slots, 0) as free
               from unnest(v_tenants, v_keys, v_slots, v_left) as u(tenant, key, slots, left_slots)
              cross join lateral (
-                   select concurrency_keys.ctid as place, concurrency_keys.active, concurrency_keys.in_line and concurrency_keys.active > u.left_slots as in_line,
+                   select concurrency_keys.ctid as tid, concurrency_keys.active, concurrency_keys.in_line and concurrency_keys.active > u.left_slots as in_line,
                           coalesce((select limits.slots from duly.key_limits as limits where limits.tenant = u.tenant and limits.key = u.key), u.slots,
                                    (select (options->'concurrency'->>1)::integer from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.key
                                      order by due_at, run_id limit 1), 1) as slots
                      from duly.concurrency_keys where concurrency_keys.tenant = u.tenant and concurrency_keys.key = u.key limit 1) as row
              cross join lateral (
-                   select exists (select from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.key and blocked.options ? 'fifo') as stands
-                   offset 0) as line),
+                   select exists (select from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.key and blocked.options ? 'fifo') as is_waiting
+                   offset 0) as fifo),
         -- The oldest waiting runs of a key without FIFO order, as many as it has free slots.
         oldest as materialized (
-            select asked.tenant, asked.key, waiter.run_id from asked cross join lateral (
-                   select run_id from duly.blocked where blocked.tenant = asked.tenant and blocked.waits_for = 'concurrency' and blocked.key = asked.key
-                    order by due_at, run_id limit asked.free for update skip locked) as waiter
-             where asked.free > 0 and not asked.stands),
+            select requested.tenant, requested.key, waiter.run_id from requested cross join lateral (
+                   select run_id from duly.blocked where blocked.tenant = requested.tenant and blocked.waits_for = 'concurrency' and blocked.key = requested.key
+                    order by due_at, run_id limit requested.free for update skip locked) as waiter
+             where requested.free > 0 and not requested.has_fifo_waiting),
         -- The first run of a key in FIFO order, unless an earlier one is due and still in `timers`.
-        first_in_line as materialized (
-            select asked.tenant, asked.key, waiter.run_id from asked cross join lateral (
+        first_in_order as materialized (
+            select requested.tenant, requested.key, waiter.run_id from requested cross join lateral (
                    select blocked.run_id from duly.blocked where blocked.run_id = (
                        select first.run_id from (
-                              select run_id, due_at, duly.line_of(options) as line from duly.blocked as waiting
-                               where waiting.tenant = asked.tenant and waiting.waits_for = 'concurrency' and waiting.key = asked.key and waiting.options ? 'fifo'
-                               order by due_at, duly.line_of(options), run_id limit 1) as first
+                              select run_id, due_at, duly.fifo_number(options) as fifo_number from duly.blocked as waiting
+                               where waiting.tenant = requested.tenant and waiting.waits_for = 'concurrency' and waiting.key = requested.key and waiting.options ? 'fifo'
+                               order by due_at, duly.fifo_number(options), run_id limit 1) as first
                         where (select true from duly.timers
-                               where timers.tenant = asked.tenant and ((timers.options->'concurrency'->>0) collate "C") = asked.key and timers.options ? 'fifo'
-                                 and (timers.due_at, duly.line_of(timers.options)) < (first.due_at, first.line) and not timers.options ? 'held'
+                               where timers.tenant = requested.tenant and ((timers.options->'concurrency'->>0) collate "C") = requested.key and timers.options ? 'fifo'
+                                 and (timers.due_at, duly.fifo_number(timers.options)) < (first.due_at, first.fifo_number) and not timers.options ? 'held'
                                  and not duly.is_postponed(v_overloaded, timers.priority, timers.run_id, timers.tenant, timers.queue)
-                               order by timers.tenant, ((timers.options->'concurrency'->>0) collate "C"), timers.due_at, duly.line_of(timers.options)
+                               order by timers.tenant, ((timers.options->'concurrency'->>0) collate "C"), timers.due_at, duly.fifo_number(timers.options)
                                limit 1) is null)          -- In the order of the index, so that no other can serve.
                       for update skip locked) as waiter
-             where asked.free > 0 and asked.stands),
+             where requested.free > 0 and requested.has_fifo_waiting),
         -- The waiting runs that enter.
-        chosen as materialized (select * from oldest union all select * from first_in_line),
+        chosen as materialized (select * from oldest union all select * from first_in_order),
         -- Arriving runs that enter: runs that have waited go before them.
         passing as materialized (                      -- Who has waited enters before who comes.
             select run_id from (
                 select run_id, first_value(room) over key as room, row_number() over key - 1 as number from (
                     select tenant, key, 0 as kind, null::timestamptz as due_at, null::uuid as run_id, sum(free) as room from (
-                           select tenant, key, greatest(free, 0) as free from asked union all select tenant, key, -1 from chosen) as left_free
+                           select tenant, key, greatest(free, 0) as free from requested union all select tenant, key, -1 from chosen) as left_free
                      where p_arrived is not null
                      group by tenant, key
                     union all
@@ -115,7 +115,7 @@ begin
             on conflict do nothing
             returning run_id, tenant, options),
         -- With one they keep their slot and wait for a reservation.
-        turning as (
+        to_rate as (
             insert into duly.blocked ({run}, waits_for, key, blocked_at)
             select {run: options = duly.keeping_slot(options)}, 'rate', options->'rate'->>0, v_now
               from entering where options ? 'rate'
@@ -135,23 +135,23 @@ begin
               from arrived
              where (select count(*) from staged) + (select count(*) from left_out) < (select count(*) from arrived) + (select count(*) from taken)
                and run_id not in (select staged.run_id from staged union all select left_out.run_id from left_out)),
-        -- What each key holds afterwards: those who left are gone, those who entered are counted.
+        -- What each key holds afterwards: runs that left are subtracted, runs that entered are counted.
         totals as materialized (
-            select max(place) as place, max(slots) as slots, greatest(sum(active), 0) + sum(entered) as active, bool_or(in_line) as in_line from (
-                   select tenant, key, place, slots, active, 0 as entered, in_line from asked
+            select max(tid) as tid, max(slots) as slots, greatest(sum(active), 0) + sum(entered) as active, bool_or(in_line) as in_line from (
+                   select tenant, key, tid, slots, active, 0 as entered, in_line from requested
                    union all select tenant, options->'concurrency'->>0, null, null, 0, 1, options ? 'fifo' from staged
-                   union all select tenant, options->'concurrency'->>0, null, null, 0, 1, options ? 'fifo' from turning) as each
+                   union all select tenant, options->'concurrency'->>0, null, null, 0, 1, options ? 'fifo' from to_rate) as each
              group by tenant, key),
         -- Keys in use say so; unchanged rows are not written.
         counted as (
             update duly.concurrency_keys set active = totals.active, slots = totals.slots, in_line = totals.in_line from totals
-             where concurrency_keys.ctid = totals.place and totals.active > 0
+             where concurrency_keys.ctid = totals.tid and totals.active > 0
                and (concurrency_keys.active, concurrency_keys.slots, concurrency_keys.in_line) <> (totals.active, totals.slots, totals.in_line)),
         -- A key that nobody uses has no row.
         closed as (
-            delete from duly.concurrency_keys where ctid = any (array(select totals.place from totals where totals.active = 0)))
-        select (select count(*) from staged) + (select count(*) from turning), array_agg(tenant), array_agg(options->'rate')
-          into v_released, v_turning, v_turns from turning;
+            delete from duly.concurrency_keys where ctid = any (array(select totals.tid from totals where totals.active = 0)))
+        select (select count(*) from staged) + (select count(*) from to_rate), array_agg(tenant), array_agg(options->'rate')
+          into v_released, v_next_tenants, v_next_rates from to_rate;
         if exists (select from unnest(v_waiting_max) as waiting_max where waiting_max is not null) then
             -- Where runs may wait only in limited company, those beyond it are dropped: the newest of a queue, the older of a buffer of one.
             with dropped as (
@@ -173,6 +173,6 @@ begin
     select array_agg(u.tenant), array_agg(u.options->'rate') into v_rate_tenants, v_rates
       from unnest(p_tenants, p_options) as u(tenant, options)
      where p_left = 0 and u.options ? 'rate' and (u.options ? 'held' or not u.options ? 'concurrency');
-    perform duly.reserve(v_turning || v_rate_tenants, v_turns || v_rates) where v_turning is not null or v_rate_tenants is not null;
+    perform duly.reserve(v_next_tenants || v_rate_tenants, v_next_rates || v_rates) where v_next_tenants is not null or v_rate_tenants is not null;
     return v_released;
 end $$;

@@ -1,7 +1,7 @@
 -- Dead letters: what people do to runs that gave up, and how they are listed. docs/decisions/0026-retries-and-expiry.md says why.
 
 -- Give dead runs another set of attempts, each so long from now. Their numbers go on; the run keeps its id. A new life begins: what was
--- counted in the one before is not. A gated one goes by its timer, as ever, and one that is due later waits there.
+-- counted in the one before is not. One with a concurrency key goes by its timer, as ever, and one that is due later waits there.
 create or replace function duly.replay(p_run_ids uuid[], p_delays interval[], p_horizon interval) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
@@ -10,8 +10,8 @@ declare
 begin
     return query
     with risen as (
-        delete from duly.dead using unnest(p_run_ids, p_delays) as asked(run_id, delay) where dead.run_id = asked.run_id and duly.is_ours(dead.tenant)
-        returning {dead.run: due_at = greatest(v_now + coalesce(asked.delay, interval '0'), scheduled_at), losses = 0::smallint,
+        delete from duly.dead using unnest(p_run_ids, p_delays) as requested(run_id, delay) where dead.run_id = requested.run_id and duly.is_ours(dead.tenant)
+        returning {dead.run: due_at = greatest(v_now + coalesce(requested.delay, interval '0'), scheduled_at), losses = 0::smallint,
                    options = duly.carry_on(options - array['since', 'snoozes', 'probes'],
                                            jsonb_build_object('replays', replays + 1, 'attempts_before', attempt))}),
     bygones as (                                       -- A cancel that came too late for the run's former life is not for this one.
@@ -27,7 +27,7 @@ begin
     select run_id from by_timer union all select run_id from at_once;
 end $$;
 
--- Give dead runs up for good, with a record. Nobody is told: the burial was, and a person has dealt with it.
+-- Discard dead runs for good, with a record. No callback is sent: one was when the run became dead, and a person has dealt with it.
 create or replace function duly.discard(p_run_ids uuid[]) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 #variable_conflict use_column
@@ -35,13 +35,13 @@ declare
     v_now timestamptz := duly.clock_now();
 begin
     return query
-    with gone as (delete from duly.dead where dead.run_id = any (p_run_ids) and duly.is_ours(dead.tenant) returning *),
-    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
+    with removed as (delete from duly.dead where dead.run_id = any (p_run_ids) and duly.is_ours(dead.tenant) returning *),
+    unneeded as (delete from duly.checkpoints using removed where checkpoints.run_id = removed.run_id)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                generation, priority, payload, payload_stored, options)
     select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded', duly.metadata_of(options - 'callbacks'),
            nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
-      from gone
+      from removed
     returning attempts.run_id;
 end $$;
 
@@ -64,8 +64,8 @@ end $$;
 
 ------------------------------------------------------------------------------------------------------------------ lists
 
--- What is alike in the reasons of runs that gave up: the first line, without what differs from run to run. The status of an answer, and that
--- of a process, tell one error from another, so they stay. What has no id in it is not searched for one: that was two thirds of what a name
+-- The common part of the reasons of dead runs: the first line, without what differs from run to run. The status of a response, and that
+-- of a process, distinguish errors, so they stay. What has no id in it is not searched for one: that was two thirds of what a name
 -- costs.
 create or replace function duly.error_group(p_reason text) returns text language sql immutable parallel safe as $$
     select left(regexp_replace(
@@ -108,7 +108,7 @@ begin
 end $$;
 
 -- Dead letters by what is alike in their reasons, the most first; of those that fit, no more than p_looks of the last buried are looked at.
--- From the dead alone: nothing is joined and made ready to be shown that is only counted.
+-- From the dead alone: nothing is joined or prepared that is only counted.
 create or replace function duly.group_dead(
     p_tenant integer, p_before_at timestamptz, p_before uuid, p_since timestamptz, p_queues text[], p_handlers text[], p_reasons text[],
     p_beginning text, p_errors text[], p_job_ids uuid[], p_tags text[], p_any_tags text[], p_limit integer, p_looks integer)

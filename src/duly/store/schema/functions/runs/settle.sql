@@ -2,28 +2,28 @@
 --
 -- In these, `(…) is true` keeps the planner from walking all of a worker's leases by their index for each row it looks for.
 
--- Whether something follows from the end of a run besides its record: it leaves a gate, arms the next fire, or is counted.
+-- Whether the end of a run has a consequence besides its record: it leaves a concurrency key, arms the next fire, or is counted.
 create or replace function duly.has_consequence(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ?| array['concurrency', 'rearm', 'watch'], false)
 $$;
 
--- Somebody has asked this holder to give the run up: then it is not tried again.
+-- A cancel was requested of this holder: then the run is not retried.
 create or replace function duly.is_cancelling(p_worker_id uuid, p_run_id uuid, p_fence bigint) returns boolean language sql stable as $$
     select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and what = 'cancel')
 $$;
 
--- Record successes that have no consequence and take the runs out of their holder's hands. Returns the fences and runs that
+-- Record successes that have no consequence and take the runs back from their worker. Returns the fences and runs that
 -- were there; for a missing one nothing has changed.
 create or replace function duly.finish(
-    p_worker_id uuid, p_slots tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
+    p_worker_id uuid, p_tids tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
 returns table (run_id uuid, fence bigint)
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     return query
     with done as (
-        delete from duly.leased using unnest(p_slots, p_fences, p_started, p_finished, p_results) as held(place, fence, started_at, finished_at, result)
-         where leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
+        delete from duly.leased using unnest(p_tids, p_fences, p_started, p_finished, p_results) as held(tid, fence, started_at, finished_at, result)
+         where leased.ctid = held.tid and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.*, held.started_at, held.finished_at, held.result)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
                                queue, handler, worker_id, result, metadata, generation, priority, payload, payload_stored, options)
@@ -37,8 +37,8 @@ begin
 end $$;
 
 -- Record any outcomes and move each run on to what it became: back to ready or timers, into dead, or out of the boxes.
--- Rows are named by run and fence, which holds wherever they stand. A run that stands in the next box already is not lost, so
--- a duplicate there is passed over: nothing may hold up a batch. p_carried is laid over the options of each run that goes on.
+-- Rows are named by run and fence, which is valid in any box. A run that is in the next box already is not lost, so
+-- a duplicate there is passed over: nothing may block a batch. p_carried is laid over the options of each run that goes on.
 create or replace function duly.settle(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_outcomes duly.outcome[],
     p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
@@ -71,9 +71,9 @@ begin
                   coalesce(held.finished_at, v_now) as finished_at, held.outcome, held.reason, held.result, held.detail,
                   case when held.became = 'retrying' and duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence)
                        then 'cancelled' else held.became end as became),
-    retrying as (                                      -- A retry is part of its run, so it keeps the place where order matters; any other gate's it gives back.
+    retrying as (                                      -- A retry is part of its run, so it keeps the slot where order matters; any other concurrency key's it gives back.
         select done.*, case when duly.keeps_slot(options) then options || '{"held": true}' else options end as carried from done where became = 'retrying'),
-    again as (
+    requeued as (
         insert into duly.ready ({run})
         select {run: options = carried}
           from retrying where due_at <= v_now + p_horizon and not duly.must_enter(carried)
@@ -119,16 +119,16 @@ returns table (run_id uuid, fence bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 begin
     return query
-    select settled.run_id, settled.fence from unnest(p_run_ids, p_fences) as asked(run_id, fence)
+    select settled.run_id, settled.fence from unnest(p_run_ids, p_fences) as requested(run_id, fence)
      cross join lateral (                              -- The limit keeps each from being looked for among all of history.
            select attempts.run_id, attempts.fence from duly.attempts
-            where attempts.run_id = asked.run_id
-              and (attempts.fence = asked.fence and attempts.worker_id = p_worker_id and attempts.outcome not in ('fenced', 'lost')) is true
+            where attempts.run_id = requested.run_id
+              and (attempts.fence = requested.fence and attempts.worker_id = p_worker_id and attempts.outcome not in ('fenced', 'lost')) is true
               and duly.is_ours(attempts.tenant)
             limit 1) as settled;
 end $$;
 
--- Keep a record of outcomes that came after the lease was lost. Asked again after an unknown commit, nothing is recorded twice.
+-- Keep a record of outcomes that came after the lease was lost. Repeated after an unknown commit, nothing is recorded twice.
 create or replace function duly.record_fenced(
     p_worker_id uuid, p_run_ids uuid[], p_job_ids uuid[], p_scheduled timestamptz[], p_due timestamptz[], p_started timestamptz[],
     p_finished timestamptz[], p_fences bigint[], p_tenants integer[], p_attempts integer[], p_queues text[], p_handlers text[], p_reasons text[])
@@ -147,9 +147,9 @@ begin
                           and attempts.worker_id = p_worker_id and attempts.outcome = 'fenced');
 end $$;
 
------------------------------------------------------------------------------------------------ what follows from an end
+----------------------------------------------------------------------------------------------- consequences of an end
 
--- What follows from the end of runs, besides their record. Next fires are taken before gates, as everywhere; only those that hold a place
+-- The consequences of the end of runs, besides their record. Next fires are taken before concurrency keys, as everywhere; only those that hold a slot
 -- leave one. Without p_became they were cancelled.
 create or replace function duly.leave(p_job_ids uuid[], p_tenants integer[], p_options jsonb[], p_became text[], p_now timestamptz) returns void
 language plpgsql as $$

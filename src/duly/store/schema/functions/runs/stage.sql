@@ -23,7 +23,7 @@ $$;
 
 -- When the first timer of these shards falls due that is not left where it is. Of the shards in p_full a whole batch was taken up to
 -- p_reached: what comes before that is not looked at, because all of it would have to be passed over that was taken just now, and what
--- stands back there, at a gate or behind the last run of its job, is found by the next look. Of timers that share one moment all are passed
+-- stands back there, at a concurrency key or behind the last run of its job, is found by the next look. Of timers that share one moment all are passed
 -- over as ever. Runs under the planner settings of its caller.
 create or replace function duly.next_due(
     p_shards smallint[], p_overloaded jsonb, p_except uuid[], p_full smallint[], p_reached timestamptz[])
@@ -38,7 +38,7 @@ begin
 end $$;
 
 -- The fires of cohorts that fall due within the horizon, each (cohort, moment, on time or late) once. Nothing is locked: what
--- has changed by the time it is staged stays where it is. The fires that stage leaves where they are take nobody's place here.
+-- has changed by the time it is staged stays where it is. The fires that stage leaves where they are use up no part of the limit.
 create or replace function duly.due_cohorts(p_shards smallint[], p_horizon interval, p_per_shard integer)
 returns table (cohort bigint, scheduled_at timestamptz, late boolean, read_at timestamptz)
 language plpgsql {planned by index, in order} set enable_mergejoin = off as $$
@@ -84,18 +84,18 @@ begin
 end $$;
 
 -- Move what falls due within the horizon out of timers: runs, and for a next fire its occurrence, while the following fire goes into
--- timers in the same statement. A next fire carries the definition: whoever changes a job takes its timer out first, so the two cannot
+-- timers in the same statement. A next fire carries the definition: every change of a job takes its timer out first, so the two cannot
 -- differ, and no other row has to be read. Only shards held by p_holder at the epoch it knows are touched.
 -- A fire of a cohort is taken only if its answer is among the given ones, found by its key in p_keys, which ascend. The answer:
 -- the moment to run or none, how many were missed, the next moment or none and the room for jitter there, what to record as
--- skipped, and what goes to the backfill lane. Lateness is judged at p_read_at, when the fires were asked for. What calendars took is
+-- skipped, and what goes to the backfill lane. Delay is judged at p_read_at, when the fires were requested. What calendars took is
 -- recorded for each job from where it is accountable on.
 -- A fire under `skip` stands back while the last run of its job is active, and is judged when it is due. Whether that run is under way is
 -- asked by its tenant and id, whichever index is taken, and never by reading a box from end to end: `offset 0` keeps the planner from turning
 -- the question round.
--- What comes to a gate with a free place goes straight to ready; a run of a line that has no number gets one; and the next fires of low
+-- What comes to a concurrency key with a free slot goes straight to ready; a run in FIFO order that has no number gets one; and the next fires of low
 -- priority whose tenant is overloaded in their queue stay where they are, to be judged as late when that is over. So does what is named in p_except, by
--- run or, of a next fire, by job: something of it was refused before, and must not hold up all others. Where p_only names some in the same
+-- run or, of a next fire, by job: something of it was refused before, and must not block all others. Where p_only names some in the same
 -- way, all others stay too: so what is refused is found by halves.
 create or replace function duly.stage(
     p_holder uuid, p_shards smallint[], p_epochs bigint[], p_horizon interval, p_per_shard integer, p_read_at timestamptz,
@@ -122,7 +122,7 @@ begin
     perform duly.complete(v_held, v_now);
     if not exists (select from unnest(v_held) as held(shard) cross join lateral (
                        select from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon limit 1) as t) then
-        return query select 0, duly.next_due(v_held, v_overloaded, p_except, '{}', '{}'), v_now;      -- Even to do nothing, what follows takes milliseconds.
+        return query select 0, duly.next_due(v_held, v_overloaded, p_except, '{}', '{}'), v_now;      -- Even to do nothing, the rest takes milliseconds.
         return;
     end if;
     -- Each timer that falls due within the horizon leaves `timers` once: locked rows are another's, and a fire of a cohort goes only with its answer.
@@ -134,7 +134,7 @@ begin
                    and (p_except = '{}' or coalesce(timers.run_id, timers.job_id) <> all (p_except))
                    and (p_only is null or coalesce(timers.run_id, timers.job_id) = any (p_only))
                    and (timers.due_at <= v_now or (
-                           not duly.must_enter(timers.options)                            -- A place is taken when due, not ahead.
+                           not duly.must_enter(timers.options)                            -- A slot is taken when due, not ahead.
                            and (timers.last_run_id is null or timers.overlap is not null
                                 or not (exists (select from duly.ready where ready.tenant = timers.tenant and ready.run_id = timers.last_run_id offset 0)
                                         or exists (select from duly.leased where leased.tenant = timers.tenant and leased.run_id = timers.last_run_id offset 0)
@@ -147,7 +147,7 @@ begin
                                 = timers.cohort))
                  order by due_at limit p_per_shard for update skip locked) as t))
         returning *),
-    -- Each next fire knows the place of its answer, and whether the last run of its job is still active.
+    -- Each next fire knows the index of its answer, and whether the last run of its job is still active.
     answered as (
         select due.*, case when cohort is not null
                            then width_bucket(duly.fire_key(cohort, scheduled_at, duly.is_late(due_at, grace_seconds, p_read_at)), keys.list) end as answer,
@@ -157,7 +157,7 @@ begin
                    or exists (select from duly.blocked where blocked.tenant = due.tenant and blocked.run_id = due.last_run_id offset 0)
                    or exists (select from duly.timers as retry where retry.tenant = due.tenant and retry.run_id = due.last_run_id offset 0)) as overlapping
           from (select array(select unnest(p_keys)) as list offset 0) as keys cross join due where due.run_id is null
-        offset 0),                                     -- So each is asked for once.
+        offset 0),                                     -- So each is requested once.
     -- Each next fire has the moment to run at, if any, how many moments were missed, the moment after, and whether it was the last.
     fires as (
         select fire.*, moment.*, moment.run_at is not null and not fire.overlapping as runs,

@@ -1,4 +1,4 @@
--- Submit one-shots. They only insert: the caller's transaction may stay open for minutes, and must hold up nobody. What is due within
+-- Submit one-shots. They only insert: the caller's transaction may stay open for minutes, and must delay nobody. What is due within
 -- the horizon goes straight to ready, the rest to timers.
 
 -- For any language, inside the caller's own transaction: select duly.submit('send_report', '{"customer": 7}').
@@ -11,7 +11,7 @@ returns uuid language sql as $$
                                           at, delay, options::text)
 $$;
 
--- Refuse what only plain SQL can ask for, in a sentence: Python's doors have seen to it before they come here. It is looked at before the
+-- Refuse what only plain SQL can request, in a sentence: the Python interfaces have checked it before. It is checked before the
 -- key, so a moment that is past is not judged: it was none when this key was used first.
 create or replace function duly.check_requested(
     p_payload jsonb, p_priority integer, p_at timestamptz, p_delay interval, p_key text, p_options jsonb, p_tenant integer)
@@ -50,7 +50,7 @@ begin
     end if;
 end $$;
 
--- Submit one one-shot. Each expression here is made ready anew in each transaction, so a plain job that is due now is put into ready by as few
+-- Submit one one-shot. Each expression here is prepared anew in each transaction, so a plain job that is due now is put into ready by as few
 -- as can be, which costs less than a batch of one; whatever else it is goes to put_one. Requests call create_one_shot or submit_checked.
 create or replace function duly.submit_one(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
@@ -98,8 +98,8 @@ begin
 end $$;
 
 -- Put a new one-shot where it belongs, whatever it is, or refuse it: what is wrong is found with plain comparisons, and only that, or what
--- has options, goes to check_one, which says it in a sentence and has settings that cost on every call. A run of a line gets its number
--- here, and what follows others stands under `&after`.
+-- has options, goes to check_one, which says it in a sentence and has settings that cost on every call. A run in FIFO order gets its number
+-- here, and a run with dependencies waits under `&after`.
 create or replace function duly.put_one(
     p_tenant integer, p_run_id uuid, p_due_at timestamptz, p_handler text, p_payload jsonb, p_payload_bytes integer, p_queue text,
     p_priority smallint, p_at timestamptz, p_delay interval, p_options jsonb, p_horizon interval, p_grace interval, p_now timestamptz)
@@ -139,8 +139,8 @@ begin
     end if;
 end $$;
 
--- Submit one-shots. p_key names the whole batch: asked again with the same key, it answers with the same ids and inserts nothing. A
--- run of a line gets its number here, in the order of the batch; and what follows others stands under `&after`. The settings keep the hash
+-- Submit one-shots. p_key names the whole batch: Repeated with the same key, it answers with the same ids and inserts nothing. A
+-- run in FIFO order gets its number here, in the order of the batch; and a run with dependencies waits under `&after`. The settings keep the hash
 -- of a body from depending on the caller's session.
 create or replace function duly.submit_many(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
@@ -159,7 +159,7 @@ declare
     v_bad     record;
     v_ids     uuid[];
     v_moments timestamptz[];
-    v_followers uuid[];
+    v_dependents uuid[];
     v_options jsonb[];
 begin
     perform duly.must_be_ours(p_tenant);
@@ -194,7 +194,7 @@ begin
         perform duly.check_names(v_bad.handler, v_bad.queue);
         perform duly.check_one(v_bad.at, v_bad.delay, v_bad.bytes, v_bad.priority, duly.without_dependencies(v_bad.options::jsonb), v_now, p_grace);
     end if;
-    with asked as materialized (
+    with requested as materialized (
         select u.number, duly.run_id(moment.at, v_name || u.number::text) as run_id, moment.at as due_at, u.handler, u.queue, u.priority,
                u.payload::jsonb as payload, duly.numbered(u.options::jsonb) as options, octet_length(u.payload) > 1024 as stored
           from unnest(p_handlers, p_queues, p_priorities, p_at, p_delays, p_payloads, p_options) with ordinality
@@ -202,37 +202,37 @@ begin
          cross join lateral (select coalesce(u.at, v_now + coalesce(u.delay, interval '0')) as at) as moment),
     stored as (
         insert into duly.payloads (job_id, generation, body, stored_at)
-        select run_id, 1, payload, v_now from asked where stored),
+        select run_id, 1, payload, v_now from requested where stored),
     later as (
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
                                  queue, handler, payload, options, shard)
         select run_id, run_id, due_at, due_at, 1, p_tenant, priority, stored, queue, handler,
                case when not stored then payload end, options, duly.shard_of(run_id)
-          from asked where (due_at > v_now + p_horizon or duly.has_limits(options)) and options->'depends_on' is null),
+          from requested where (due_at > v_now + p_horizon or duly.has_limits(options)) and options->'depends_on' is null),
     soon as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                 payload_stored, queue, handler, payload, options)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options
-          from asked where due_at <= v_now + p_horizon and not duly.has_limits(options) and options->'depends_on' is null),
+          from requested where due_at <= v_now + p_horizon and not duly.has_limits(options) and options->'depends_on' is null),
     following as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                   payload_stored, queue, handler, payload, options, waits_for, key, blocked_at)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options, 'dependency', '', v_now
-          from asked where options->'depends_on' is not null)
+          from requested where options->'depends_on' is not null)
     select array_agg(run_id order by number), array_agg(due_at order by number), array_agg(run_id) filter (where options->'depends_on' is not null),
            array_agg(options) filter (where options->'depends_on' is not null)
-      into v_ids, v_moments, v_followers, v_options from asked;
-    if v_followers is not null then
-        perform duly.add_dependencies(p_tenant, v_followers, v_options, v_now);
+      into v_ids, v_moments, v_dependents, v_options from requested;
+    if v_dependents is not null then
+        perform duly.add_dependencies(p_tenant, v_dependents, v_options, v_now);
     end if;
     perform duly.admit(p_tenant, 0, cardinality(p_handlers));
     return query select u.run_id, u.moment, false from unnest(v_ids, v_moments) as u(run_id, moment);
 end $$;
 
 -- Change a one-shot that waits for its first attempt and is of a version: it is taken out and put where it belongs now, under the same id
--- and the next version. It leaves the place it held at a concurrency key; one that follows others still does. False: no such one-shot waits.
+-- and the next version. It leaves the slot it held at a concurrency key; one with dependencies keeps them. False: no such one-shot waits.
 create or replace function duly.change_one_shot(
     p_tenant integer, p_run_id uuid, p_generation integer, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
@@ -284,7 +284,7 @@ begin
         values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, 0, p_priority, v_was.losses,
                 v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options);
     end if;
-    -- A gate is locked last. One that had not entered leaves nothing behind there, but may have stood before others in a line.
+    -- A concurrency key is locked last. One that had not entered leaves nothing behind there, but may have stood before others in FIFO order.
     if duly.has_consequence(v_was.options) then
         perform duly.leave(array[p_run_id], array[p_tenant],
                               array[case when v_was.inside then v_was.options when v_was.options ? 'fifo' then v_was.options || '{"outside": true}'
@@ -346,7 +346,7 @@ begin
       into v_ids, v_moments, v_replayed
       from duly.submit_many(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
            with ordinality as submitted(job_id, scheduled_at, replayed, number);
-    if not duly.is_tenant_session() then                -- A request's submit_many has asked for them.
+    if not duly.is_tenant_session() then                -- A request's submit_many has requested them.
         perform duly.check_quotas(p_tenant, 0, case when v_replayed then 0 else cardinality(v_ids) end);
     end if;
     if not v_replayed then

@@ -1,8 +1,8 @@
--- Runs that are asked for beside a schedule: by a person, or by an event from outside.
+-- Runs that are requested beside a schedule: by a person, or by an event from outside.
 -- docs/decisions/0041-events-in-transaction-order.md says why.
 
--- Run a schedule's job now, beside its schedule. It obeys overlap, unless told to run beside what is active; only a run that
--- obeys is what the next occurrence is judged by. One that has a rate waits for its turn. The key makes a repeated request one run.
+-- Run a schedule's job now, beside its schedule. It obeys overlap, unless it may run beside what is active; only a run that
+-- obeys is what the next occurrence is judged by. One that has a rate waits for a reservation. The key makes a repeated request one run.
 create or replace function duly.trigger(p_job_id uuid, p_key text, p_payload jsonb, p_allow_overlap boolean, p_settles boolean default true)
 returns table (run_id uuid, answer text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
@@ -69,7 +69,7 @@ begin
                 false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options);
     end if;
     if v_timer.overlap = 'cancel_running' and not p_allow_overlap and v_timer.last_run_id is not null then
-        perform duly.cancel(array[v_timer.last_run_id], 'a run was asked for');
+        perform duly.cancel(array[v_timer.last_run_id], 'a run was requested');
         perform duly.signal(array[v_timer.last_run_id], 'cancel');
     end if;
     if v_answer = 'ready' and duly.must_enter(v_options) then
@@ -87,7 +87,7 @@ begin
 end $$;
 
 -- Take an event: one run of each job that waits for it, and never again under the same source and id; a job that has a rate waits for its
--- turn. A job that is being changed is waited for, and then judged by what it has become; whoever changes a job changes its row.
+-- reservation. A job that is being changed is waited for, and then judged by what it has become; every change of a job changes its row.
 create or replace function duly.take_event(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_metadata jsonb)
 returns table (is_duplicate boolean, runs uuid[], queues text[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -98,7 +98,7 @@ declare
     v_now    timestamptz := duly.clock_now();
     v_digest bytea := sha256(convert_to(p_source, 'UTF8') || '\x00' || convert_to(p_id, 'UTF8'));
     v_jobs   duly.jobs[];
-    v_gated  jsonb[];
+    v_limited  jsonb[];
     v_large  duly.jobs;
 begin
     perform duly.must_be_ours(p_tenant);
@@ -127,10 +127,10 @@ begin
     end if;
     return query
     with created as (
-        select listed.*, duly.numbered(listed.asked) as marked from (
+        select listed.*, duly.numbered(listed.requested) as marked from (
         select duly.occurrence_id(job.job_id, v_now, 'event:' || encode(v_digest, 'hex')) as run_id, job.*,
                coalesce(job.payload, payloads.body, '{}') || jsonb_build_object('event', p_event) as carried,
-               case when p_metadata is null then job.options else coalesce(job.options, '{}') || p_metadata end as asked
+               case when p_metadata is null then job.options else coalesce(job.options, '{}') || p_metadata end as requested
           from unnest(v_jobs) as job left join duly.payloads on payloads.job_id = job.job_id and payloads.generation = job.generation) as listed),
     waiting as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
@@ -147,9 +147,9 @@ begin
         update duly.events set runs = array(select run_id from created order by job_id)
          where events.tenant = p_tenant and events.digest = v_digest and exists (select from created))
     select false, array(select run_id from created order by job_id), array(select distinct queue from created);
-    v_gated := array(select job.options from unnest(v_jobs) as job where duly.must_enter(job.options) order by job.job_id);
-    if cardinality(v_gated) > 0 then
-        perform duly.release(array_fill(p_tenant, array[cardinality(v_gated)]), v_gated, 0, null);
+    v_limited := array(select job.options from unnest(v_jobs) as job where duly.must_enter(job.options) order by job.job_id);
+    if cardinality(v_limited) > 0 then
+        perform duly.release(array_fill(p_tenant, array[cardinality(v_limited)]), v_limited, 0, null);
     end if;
     perform duly.admit(p_tenant, 0, cardinality(v_jobs));
 end $$;

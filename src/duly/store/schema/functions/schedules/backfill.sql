@@ -1,16 +1,16 @@
--- The backfill lane: occurrences that were missed or are asked for again, made at a rate, below what is on time.
+-- The backfill lane: occurrences that were missed or are requested again, created at a rate, below what is on time.
 
 -- Runs of the lane stand a hundred priorities below what is on time, so they run when nothing younger than 50 minutes waits.
 create or replace function duly.lane_priority(p_priority smallint) returns smallint language sql immutable parallel safe as $$
     select (100 + p_priority)::smallint
 $$;
 
--- The gate of the lane: one for all that is made up for of a job; a backfill whose runs need not wait has its own.
+-- The concurrency key of the lane: one for all catch-ups of a job; a backfill whose runs need not wait has its own.
 create or replace function duly.lane_key(p_job_id uuid, p_backfill_id uuid, p_slots integer) returns text language sql immutable parallel safe as $$
     select case when p_slots = 1 then 'catch-up/' || p_job_id else 'backfill/' || p_backfill_id end
 $$;
 
--- Ask for the occurrences of a stretch to be made, so many of them under way at once. The schedule is not moved. p_previous is the occurrence
+-- Request the occurrences of a stretch, so many of them under way at once. The schedule is not moved. p_previous is the occurrence
 -- before the first.
 create or replace function duly.submit_backfill(
     p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
@@ -28,10 +28,10 @@ begin
     return exists (select from duly.backfills where backfills.backfill_id = p_backfill_id and duly.is_ours(backfills.tenant));
 end $$;
 
--- Make the next occurrences of backfills, under one gate for each job, so that they wait for each other, or one of their own where they
+-- Create the next occurrences of backfills, under one concurrency key for each job, so that they wait for each other, or one of their own where they
 -- may run beside each other; a job with a concurrency key of its own keeps that. p_seen guards the cursor: a backfill that somebody else has
--- moved on is passed over. Without a new cursor it is done. For p_waits nothing more of the job is made: that is its rate, and it counts from
--- here, so that it holds whoever looks next.
+-- moved on is passed over. Without a new cursor it is done. For p_waits nothing more of the job is created: that is its rate, and it counts from
+-- here, so that it holds for the next look.
 create or replace function duly.backfill(
     p_backfill_ids uuid[], p_seen timestamptz[], p_cursors timestamptz[], p_waits interval[], p_counts integer[],
     p_run_backfills uuid[], p_moments timestamptz[])
@@ -71,12 +71,12 @@ begin
     return coalesce(cardinality(v_tenants), 0);
 end $$;
 
--- Stop a backfill: nothing more is made, and what was made and is in nobody's hands is cancelled.
+-- Stop a backfill: nothing more is created, and created runs that are not leased are cancelled.
 create or replace function duly.cancel_backfill(p_backfill_id uuid) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_backfill duly.backfills;
-    v_gone     integer;
+    v_removed     integer;
 begin
     select * into v_backfill from duly.backfills where backfills.backfill_id = p_backfill_id and duly.is_ours(backfills.tenant)
        for update;
@@ -84,23 +84,23 @@ begin
         return null;
     end if;
     update duly.backfills set state = 'cancelled' where backfills.backfill_id = p_backfill_id;
-    if v_backfill.state = 'active' and v_backfill.origin = 'schedule' then         -- Missed, and not to be made up for: that is on record.
+    if v_backfill.state = 'active' and v_backfill.origin = 'schedule' then         -- Missed, and not to be caught up: that is on record.
         perform duly.record_skips(jobs, jsonb_build_array(jsonb_build_object('reason', 'skipped_on_request', 'first', v_backfill.cursor_at,
                     'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.created)), duly.clock_now())
            from duly.jobs where jobs.job_id = v_backfill.job_id;
     end if;
-    select count(*) into v_gone from duly.cancel(array(
+    select count(*) into v_removed from duly.cancel(array(
         select waiting.run_id from (
             select blocked.run_id, blocked.job_id, blocked.scheduled_at from duly.blocked
             union all select ready.run_id, ready.job_id, ready.scheduled_at from duly.ready
             union all select timers.run_id, timers.job_id, timers.scheduled_at from duly.timers where timers.run_id is not null) as waiting
          where waiting.job_id = v_backfill.job_id and waiting.scheduled_at >= v_backfill.from_at and waiting.scheduled_at < v_backfill.to_at
            and waiting.run_id = duly.occurrence_id(v_backfill.job_id, waiting.scheduled_at, v_backfill.origin)), 'the backfill was cancelled');
-    if v_backfill.state = 'done' and v_gone = 0 then
+    if v_backfill.state = 'done' and v_removed = 0 then
         update duly.backfills set state = 'done' where backfills.backfill_id = p_backfill_id;
         return null;                                   -- All of it had begun.
     end if;
-    return v_gone;
+    return v_removed;
 end $$;
 
 grant execute on function duly.submit_backfill, duly.cancel_backfill to duly_api;

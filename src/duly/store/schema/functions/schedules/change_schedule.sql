@@ -1,4 +1,4 @@
--- What people do to a schedule: pause, resume, skip, edit and cancel it.
+-- Changes of a schedule: pause, resume, skip, edit and cancel.
 --
 -- Each takes the next fire first. What it rests on was read before, so it names the moment it saw: `again` means that the
 -- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due. A
@@ -87,7 +87,7 @@ begin
 end $$;
 
 -- Leave one occurrence out: the first that is staged and has not started, else the pending one. p_skips is what calendars took just before
--- the pending one: no fire will tell of that.
+-- the pending one: no fire will record that.
 create or replace function duly.skip_next(
     p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[], p_skips jsonb,
     out answer text, out moment timestamptz)
@@ -148,7 +148,7 @@ begin
     moment := v_skipped;
 end $$;
 
--- Change a schedule. What is staged and has not started is taken back, and made anew by the new definition. p_first_at is its
+-- Change a schedule. What is staged and has not started is taken back, and created anew by the new definition. p_first_at is its
 -- first fire; without one the timing is as it was, and so is the pending fire, save that one counted from the end of a run moves
 -- by as much as its period. p_floor is the last moment that the caller knew to be beyond recall: it must not come again.
 create or replace function duly.edit(
@@ -172,7 +172,7 @@ begin
         return;
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
-    -- Held until the end, so that whoever changes one of its calendars comes before us, or finds what we have made.
+    -- Held until the end, so that a change of one of its calendars comes before us, or finds what we have created.
     select max(calendars.updated_at) into v_kept_at from (
         select updated_at from duly.calendars where tenant = v_job.tenant and name in (
             select use->>'name' from jsonb_array_elements(coalesce(p_schedule->'calendars', '[]')) as use) for share) as calendars;
@@ -249,7 +249,7 @@ begin
 end $$;
 
 -- End a schedule through its next fire. p_skips is what it has named and not fired by then, as of the pending moment p_seen: if that
--- has moved on, nothing is done. What its catch-up had still to make is on record, too. No row: there is no next fire at this moment.
+-- has moved on, nothing is done. The rest of its catch-up is on record, too. No row: there is no next fire at this moment.
 create or replace function duly.cancel_schedule(p_job_id uuid, p_seen timestamptz, p_skips jsonb) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 declare

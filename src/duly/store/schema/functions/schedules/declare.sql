@@ -1,7 +1,7 @@
 -- Schedules that a program declares, or that stand in a file. docs/decisions/0019-schedules-declared-in-code.md and
 -- docs/decisions/0020-schedules-in-files.md say why.
 
--- Remember a declared job's definitions with every change of it, so that an older version can be told from a newer one. What
+-- Remember a declared job's definitions with every change of it, so that an older version can be distinguished from a newer one. What
 -- begins anew after it was over goes on from what was known. The last 32 suffice: one that is older is taken for new, once.
 create or replace function duly.remember_definition() returns trigger
 language plpgsql {planned by index} as $$
@@ -15,7 +15,7 @@ begin
     return new;
 end $$;
 
--- The jobs that have these names, whoever's they are; and those that a program has declared. Of one name the one that lives, else
+-- The jobs that have these names, of any source; and those that a program has declared. Of one name the one that lives, else
 -- the last. What was cancelled is forgotten: declared again, it begins anew.
 create or replace function duly.standing(p_tenant integer, p_source text, p_names text[])
 returns table (job_id uuid, name text, owner text, source text, state text, pause_reason text, generation integer,
@@ -25,8 +25,8 @@ language plpgsql stable {planned by index, by loop} as $$
 begin
     return query
     with found as (
-        select jobs.* from unnest(p_names) as asked(name)
-          join duly.jobs on jobs.tenant = p_tenant and jobs.name = asked.name and jobs.name is not null and jobs.state in ('active', 'paused')
+        select jobs.* from unnest(p_names) as requested(name)
+          join duly.jobs on jobs.tenant = p_tenant and jobs.name = requested.name and jobs.name is not null and jobs.state in ('active', 'paused')
         union all
         select jobs.* from duly.jobs
          where jobs.tenant = p_tenant and jobs.source = p_source and jobs.owner = 'code' and jobs.name is not null and jobs.state <> 'cancelled')
@@ -35,7 +35,7 @@ begin
       from found order by name, state in ('active', 'paused') desc, created_at desc, job_id;
 end $$;
 
--- Note that jobs belong to a file, of which version each is by it, and who has applied it.
+-- Record that jobs belong to a file, of which version each is by it, and who has applied it.
 create or replace function duly.mark_applied(p_tenant integer, p_source text, p_job_ids uuid[], p_versions integer[], p_by text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 begin
@@ -47,7 +47,7 @@ begin
         on conflict (tenant, source) do update set applied_at = excluded.applied_at, applied_by = excluded.applied_by;
 end $$;
 
--- Note that a file took jobs away itself, so that nobody wonders later who cancelled them.
+-- Record that a file took jobs away itself, so that nobody wonders later who cancelled them.
 create or replace function duly.mark_taken_out(p_tenant integer, p_job_ids uuid[]) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 begin

@@ -1,6 +1,6 @@
--- The next fire of a schedule. Its timer is the job's mutex and its cursor: whoever changes a job takes it out first.
+-- The next fire of a schedule. Its timer is the job's mutex and its cursor: every change of a job takes it out first.
 
--- Take a schedule's next fire out of timers. It is the job's mutex: whoever changes a job holds it until the end of the
+-- Take a schedule's next fire out of timers. It is the job's mutex: every change of a job holds it until the end of the
 -- transaction, and puts it back. While somebody else has it, it is waited for; nothing comes when the schedule has ended, or is another
 -- tenant's.
 create or replace function duly.take_next_fire(p_job_id uuid) returns duly.timers
@@ -71,7 +71,7 @@ end $$;
 
 ----------------------------------------------------------------------------------------- what is staged, and taken back
 
--- Whether a run is under way: waiting, in a worker's hands, or between two attempts.
+-- Whether a run is under way: waiting, leased by a worker, or between two attempts.
 create or replace function duly.is_active(p_run_id uuid) returns boolean
 language plpgsql stable {planned by index} as $$
 begin
@@ -91,7 +91,7 @@ end $$;
 
 -- The fires of a schedule that can be taken back, the latest thousand: never tried, not due and held by nobody, or given back by their worker
 -- on request, due or not. The last one of a spent schedule can be, due or not: its schedule speaks of it until it starts. They are locked, so that
--- no claim takes them. A run with a concurrency key is none of them: it holds its place.
+-- no claim takes them. A run with a concurrency key is none of them: it holds its slot.
 create or replace function duly.lock_staged(p_timer duly.timers, p_now timestamptz) returns setof duly.ready
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
@@ -100,7 +100,7 @@ begin
     select ready.* from duly.ready
      where job_id = p_timer.job_id and run_id <> job_id and attempt = 0 and not duly.has_limits(options)
        and due_at > case when p_timer.runs_left = 0 then '-infinity' else p_now end
-       and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')         -- Not one that was asked for by hand.
+       and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')         -- Not one that was requested by hand.
      order by scheduled_at desc limit 1000 for update;
     return query
     select {run}, false from duly.blocked
@@ -190,7 +190,7 @@ returns table (reason text, first timestamptz, last timestamptz, count bigint) l
      where job.since is null or job.since <= skip.last
 $$;
 
--- Note that a job is timed anew from now on, and what calendars took from it by then.
+-- Record that a job is timed anew from now on, and what calendars took from it by then.
 create or replace function duly.timed_anew(p_job_id uuid, p_skips jsonb) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

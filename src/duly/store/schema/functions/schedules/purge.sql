@@ -1,7 +1,7 @@
 -- Purge: remove a job that is over, with its versions and its history. The definition goes at once; history goes in batches, when no run of
 -- the job is under way any more.
 
--- Remove the definition of a job that is over, and note that its history is to go. False: it is not over.
+-- Remove the definition of a job that is over, and record that its history is to go. False: it is not over.
 create or replace function duly.ask_purge(p_tenant integer, p_job_id uuid) returns boolean
 language plpgsql {planned by index} as $$
 begin
@@ -16,7 +16,7 @@ begin
     return true;
 end $$;
 
--- Remove history of a job whose purge was asked for, so many runs at most. Returns how many these were; null: a run of it is under way. What is
+-- Remove history of a job whose purge was requested, so many runs at most. Returns how many these were; null: a run of it is under way. What is
 -- left of the job goes with the last of them.
 create or replace function duly.purge_history(p_job_id uuid, p_limit integer) returns integer
 language plpgsql {planned by index, by loop} as $$
@@ -59,18 +59,18 @@ create or replace function duly.purge(p_limit integer) returns integer
 language plpgsql {planned by index} as $$
 declare
     v_job_id uuid;
-    v_gone   integer := 0;
+    v_removed   integer := 0;
     v_runs   integer;
 begin
     for v_job_id in select purges.job_id from duly.purges order by purges.requested_at limit 1000 for update skip locked loop
         v_runs := duly.purge_history(v_job_id, p_limit);
-        v_gone := v_gone + coalesce(v_runs, 0);
+        v_removed := v_removed + coalesce(v_runs, 0);
         if v_runs is null then
             update duly.purges set requested_at = duly.clock_now() where purges.job_id = v_job_id;
         end if;
-        exit when v_gone >= 100 * p_limit;
+        exit when v_removed >= 100 * p_limit;
     end loop;
-    return v_gone;
+    return v_removed;
 end $$;
 
 -- Purge definitions that have been over for longer than they are kept, so many at most. Returns how many these were.
@@ -79,13 +79,13 @@ language plpgsql {planned by index} as $$
 declare
     v_before timestamptz := duly.clock_now() - p_kept;
     v_job    record;
-    v_gone   integer := 0;
+    v_removed   integer := 0;
 begin
     for v_job in select jobs.job_id, jobs.tenant from duly.jobs where jobs.state in ('completed', 'cancelled') and jobs.updated_at < v_before
                   order by jobs.updated_at limit p_limit for update skip locked loop
-        v_gone := v_gone + duly.ask_purge(v_job.tenant, v_job.job_id)::integer;
+        v_removed := v_removed + duly.ask_purge(v_job.tenant, v_job.job_id)::integer;
     end loop;
-    return v_gone;
+    return v_removed;
 end $$;
 
 -- Purge a job that is over: its definition now, and as much of its history. False: it is not over.

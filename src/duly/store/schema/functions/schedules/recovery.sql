@@ -1,7 +1,7 @@
--- What becomes of what was missed while everything was down. docs/decisions/0027-load-shedding-and-recovery.md says why.
+-- Recovery: decisions about the fires missed while everything was down. docs/decisions/0027-load-shedding-and-recovery.md says why.
 
--- Note that somebody stages. When nobody did for longer than p_after, a recovery opens, before anything is staged; one that was dismissed
--- before, or of which nothing is left, ends then, so that it hides no second outage. Tells the one that is not over.
+-- Record that somebody stages. When nobody did for longer than p_after, a recovery opens, before anything is staged; one that was dismissed
+-- before, or of which nothing is left, ends then, so that it hides no second outage. Returns the one that is not over.
 create or replace function duly.record_staging(p_after interval, p_recovery_id uuid)
 returns table (recovery_id uuid, state text, opened_at timestamptz, rules jsonb, rate double precision, is_new boolean)
 language plpgsql {planned by index} as $$
@@ -13,7 +13,7 @@ begin
     if v_before is null then
         insert into duly.maintenance_tasks (name, done_at) values ('stage', v_now) on conflict do nothing;
     elsif v_before < v_now - interval '0.5 seconds' or v_before > v_now then
-        -- Whoever comes second sees the note of the first.
+        -- The second transaction sees the record of the first.
         select done_at into v_before from duly.maintenance_tasks where name = 'stage' for update;
         if v_before < v_now - p_after then
             update duly.recoveries set state = case state when 'dismissing' then 'dismissed' else 'done' end, ended_at = v_now
@@ -41,7 +41,7 @@ begin
     return new;
 end $$;
 
--- Take the missed fires of plain intervals, which staging answers by itself, out of its way: what was missed is held, and the
+-- Take the missed fires of plain intervals, which staging answers by itself, out of its way: missed fires are held, and the
 -- next fire armed. Those that are late within the next second go with them, so that none is staged between two looks.
 create or replace function duly.defer_late(p_holder uuid, p_shards smallint[], p_epochs bigint[], p_looked_at integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
@@ -83,7 +83,7 @@ begin
     return v_held;
 end $$;
 
--- Say what becomes of what is held: the stretch to be made and how many that are, none of it where the count is 0, and what is left out.
+-- Decide held fires: the stretch to be created and how many that are, none of it where the count is 0, and what is left out.
 create or replace function duly.decide_missed(
     p_recovery_id uuid, p_backfill_ids uuid[], p_from timestamptz[], p_to timestamptz[], p_totals integer[], p_skips jsonb[])
 returns integer
@@ -112,29 +112,29 @@ begin
     return v_decided;
 end $$;
 
--- Take turns to make runs of a recovery, at its rate: of all schedulers together no second has more, and a rate below one is one run in so
--- much more time. Returns how many turns are given, at most as many as are wanted.
+-- Take reservations to make runs of a recovery, at its rate: of all schedulers together no second has more, and a rate below one is one run in so
+-- much more time. Returns how many reservations are given, at most as many as are wanted.
 create or replace function duly.take_recovery_reservations(p_recovery_id uuid, p_wanted integer) returns integer
 language plpgsql {planned by index} as $$
 declare
     v_now   timestamptz := duly.clock_now();
     v_rate  double precision;
-    v_turns jsonb;
+    v_reservations jsonb;
     v_used  integer;
     v_given integer;
 begin
-    select recoveries.rate, recoveries.turns into v_rate, v_turns from duly.recoveries
+    select recoveries.rate, recoveries.turns into v_rate, v_reservations from duly.recoveries
      where recoveries.recovery_id = p_recovery_id and recoveries.state = 'approved' for update;
     if not found then
         return 0;
     elsif v_rate is null then
         return p_wanted;                               -- At the rate of the lane.
     end if;
-    select coalesce(jsonb_agg(turn), '[]'), coalesce(sum((turn->>1)::integer), 0) into v_turns, v_used from jsonb_array_elements(v_turns) as turn
-     where (turn->>0)::timestamptz > v_now - make_interval(secs => ceil(v_rate) / v_rate) and (turn->>0)::timestamptz <= v_now;
+    select coalesce(jsonb_agg(reservation), '[]'), coalesce(sum((reservation->>1)::integer), 0) into v_reservations, v_used from jsonb_array_elements(v_reservations) as reservation
+     where (reservation->>0)::timestamptz > v_now - make_interval(secs => ceil(v_rate) / v_rate) and (reservation->>0)::timestamptz <= v_now;
     v_given := greatest(least(p_wanted, ceil(v_rate)::integer - v_used), 0);
     if v_given > 0 then
-        update duly.recoveries set turns = v_turns || jsonb_build_array(jsonb_build_array(v_now, v_given)) where recoveries.recovery_id = p_recovery_id;
+        update duly.recoveries set turns = v_reservations || jsonb_build_array(jsonb_build_array(v_now, v_given)) where recoveries.recovery_id = p_recovery_id;
     end if;
     return v_given;
 end $$;

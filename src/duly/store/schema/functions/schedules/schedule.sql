@@ -1,4 +1,4 @@
--- Make a schedule: its definition, its next fire, and what its runs carry. docs/decisions/0016-schedules-fire-by-cohort.md says why.
+-- Create a schedule: its definition, its next fire, and what its runs carry. docs/decisions/0016-schedules-fire-by-cohort.md says why.
 
 -- The calendars that a schedule names, by name.
 create or replace function duly.calendars_of(p_tenant integer, p_schedule jsonb) returns jsonb language sql stable as $$
@@ -16,7 +16,7 @@ language sql stable parallel safe as $$
                       then to_char(p_scheduled_at at time zone 'UTC', '"|"YYYY-MM-DD"T"HH24:MI:SS"Z"') else '' end, 'UTF8')) as hash)::double precision) end
 $$;
 
--- What the runs of a schedule carry in their options, beside what was asked for them.
+-- The options that the runs of a schedule carry, beside what was requested for them.
 create or replace function duly.with_overlap(p_options jsonb, p_job_id uuid, p_overlap text, p_limit integer, p_watch integer) returns jsonb
 language sql immutable as $$
     select nullif(coalesce(p_options, '{}')
@@ -29,14 +29,14 @@ language sql immutable as $$
         || case when p_watch is not null then jsonb_build_object('watch', p_watch) else '{}' end, '{}')
 $$;
 
--- How a next fire judges an overlap: by the last run alone, at a gate, or not at all.
+-- The way a next fire judges an overlap: by the last run alone, by a concurrency key, or not at all.
 create or replace function duly.overlap_mark(p_overlap text, p_limit integer) returns text language sql immutable as $$
     select case when p_overlap = 'skip' then null when p_overlap in ('queue', 'buffer_one') then 'concurrency'
                 when p_overlap = 'allow' and p_limit is not null then 'concurrency' else p_overlap end
 $$;
 
 -- Submit a schedule of any kind: the definition and its next fire. The moments are the caller's, who compiled the trigger; an
--- interval without an anchor starts at the next whole second of the database. p_hash is of what was asked for, so that
+-- interval without an anchor starts at the next whole second of the database. p_hash is of what was requested, so that
 -- the same request under the same key is known again.
 create or replace function duly.submit_schedule(
     p_tenant integer, p_key text, p_hash bytea, p_job_id uuid, p_name text, p_owner text, p_source text, p_handler text, p_payload jsonb,
@@ -114,7 +114,7 @@ begin
     return null;
 end $$;
 
--- Keep what a definition was, of the last hundred.
+-- Keep past versions of a definition, the last hundred.
 create or replace function duly.keep_version() returns trigger
 language plpgsql {planned by index} as $$
 begin

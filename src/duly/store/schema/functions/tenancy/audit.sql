@@ -1,6 +1,6 @@
--- The audit: who changed what. docs/decisions/0038-audit-entries-in-the-transaction.md says why.
+-- The audit log. docs/decisions/0038-audit-entries-in-the-transaction.md says why.
 
--- Append-only, for its owner too. The stack tells who deletes: a setting could be set by anybody.
+-- Append-only, for its owner too. The call stack shows who deletes: a setting could be set by anybody.
 create or replace function duly.keep_audit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_stack text;
@@ -18,7 +18,7 @@ create or replace function duly.forget_audit(p_kept interval, p_limit integer) r
 language plpgsql set search_path = pg_catalog, pg_temp {planned by index} as $$
 declare
     v_before timestamptz := duly.clock_now() - p_kept;
-    v_gone   integer;
+    v_removed   integer;
 begin
     if p_kept < interval '1 day' then
         raise exception using errcode = 'invalid_parameter_value', message = format('the audit is kept for a day at least, not %s', p_kept);
@@ -27,13 +27,13 @@ begin
         select old.tenant, old.at, old.audit_id from duly.tenants
          cross join lateral (select audit.tenant, audit.at, audit.audit_id from duly.audit
                               where audit.tenant = tenants.tenant and audit.at < v_before order by audit.at limit p_limit) as old
-         limit p_limit) as gone
-     where audit.tenant = gone.tenant and audit.at = gone.at and audit.audit_id = gone.audit_id;
-    get diagnostics v_gone = row_count;
-    return v_gone;
+         limit p_limit) as removed
+     where audit.tenant = removed.tenant and audit.at = removed.at and audit.audit_id = removed.audit_id;
+    get diagnostics v_removed = row_count;
+    return v_removed;
 end $$;
 
--- Record a change, as a part of the transaction that makes it.
+-- Record a change, as a part of the transaction of the change.
 create or replace function duly.record_audit(
     p_tenant integer, p_actor_kind text, p_actor text, p_actor_name text, p_action text, p_subject_kind text, p_subject_id text,
     p_subject_name text, p_count integer, p_request_id text, p_detail jsonb) returns void

@@ -1,26 +1,26 @@
--- What holds a run back besides time: where it waits, and whether it keeps its place. docs/decisions/0023-concurrency-keys-count-in-one-row.md says why.
+-- Concurrency keys of a run: where it waits, and whether it keeps its slot. docs/decisions/0023-concurrency-keys-count-in-one-row.md says why.
 --
--- Waits for more than its moment: a place, or a turn. What waits for a place carries {"gate": [name, places]} in its options.
+-- Whether a run waits for more than its moment: a slot, or a reservation. A run that needs a slot carries {"concurrency": [name, slots]} in its options.
 create or replace function duly.has_limits(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ?| array['concurrency', 'rate'], false)
 $$;
 
--- A gated run that comes back for its retry holds its place already, where the gate is the overlap of a job with itself.
+-- A run with a concurrency key that comes back for its retry holds its slot already, where the key is the overlap of a job with itself.
 create or replace function duly.holds_slot(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ? 'held', false)
 $$;
 
--- Whether it has to wait for something before it is ready: a place that it does not hold, or its turn, which each attempt needs.
+-- Whether a run has to wait for something before it is ready: a slot that it does not hold, or a reservation, which each attempt needs.
 create or replace function duly.must_enter(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ? 'rate' or (p_options ? 'concurrency' and not p_options ? 'held'), false)
 $$;
 
--- Whether all it needs is a place, so that it may go there straight from its timer.
+-- Whether all it needs is a slot, so that it may go there straight from its timer.
 create or replace function duly.may_pass(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ? 'concurrency' and not p_options ?| array['held', 'overlap', 'fifo', 'rate'], false)
 $$;
 
--- What it waits for first: a place at its gate, unless it holds one, and then its turn at its rate.
+-- The wait that comes first: for a slot of its concurrency key, unless it holds one, and then for a reservation at its rate.
 create or replace function duly.wait_kind(p_options jsonb) returns duly.wait language sql immutable parallel safe as $$
     select case when p_options ? 'concurrency' and not p_options ? 'held' then 'concurrency' else 'rate' end::duly.wait
 $$;
@@ -33,13 +33,13 @@ create or replace function duly.keeping_slot(p_options jsonb) returns jsonb lang
     select case when p_options ? 'concurrency' then p_options || '{"held": true}' else p_options end
 $$;
 
--- Whether a run keeps the place at its gate until it is over: a retry is part of it, and what comes next must not go before it.
+-- Whether a run keeps the slot of its concurrency key until it is over: a retry is part of it, and what comes next must not go before it.
 create or replace function duly.keeps_slot(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ?| array['overlap', 'fifo'], false)
 $$;
 
 create or replace function duly.numbered(p_options jsonb) returns jsonb language sql as $$
-    select case when p_options->'fifo' = 'true' then p_options || jsonb_build_object('fifo', nextval('duly.lines')) else p_options end
+    select case when p_options->'fifo' = 'true' then p_options || jsonb_build_object('fifo', nextval('duly.fifo_numbers')) else p_options end
 $$;
 
 -------------------------------------------------------------------------------------------------------- limits of a key
@@ -65,7 +65,7 @@ begin
     return v_found;
 end $$;
 
--- Let in, or give turns, after the limits of a key have changed. What runs ask for is read from the oldest that waits.
+-- Let runs in, or give reservations, after the limits of a key have changed. The limit that runs request is read from the oldest that waits.
 create or replace function duly.look_again(p_tenant integer, p_key text) returns void
 language plpgsql {planned by index, in order} as $$
 begin

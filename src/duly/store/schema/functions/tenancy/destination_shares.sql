@@ -1,4 +1,4 @@
--- What each worker may send to a destination, handed out under the lock of the destination's row; and who waits for one.
+-- Shares: what each worker may send to a destination, granted under the lock of the destination's row; and runs that wait for one.
 -- docs/decisions/0030-workers-share-destination-limits.md says why.
 
 -- How much may be sent a second: its own limit, and after an outage the ramp. Null: any amount.
@@ -7,15 +7,15 @@ create or replace function duly.destination_rate(p_destination duly.destinations
         * case when p_destination.ramp_grows then power(2, least(20, greatest(0, floor(date_part('epoch', p_now - p_destination.state_changed_at))))) else 1 end end)
 $$;
 
--- What is in the bucket: one at most. What was granted ahead is owed, and never for more than a second: a rate that was made lower
+-- The tokens in the bucket: one at most. What was granted ahead is owed, and never for more than a second: a rate that was lowered
 -- does not stand still for what was granted at the one before.
 create or replace function duly.destination_tokens(p_destination duly.destinations, p_rate double precision, p_now timestamptz) returns double precision
 language sql stable as $$
     select least(1, greatest(-p_rate, p_destination.tokens) + greatest(0, date_part('epoch', p_now - p_destination.counted_at)) * p_rate)
 $$;
 
--- What a worker has seen of the destinations it uses, and what it may do until its next report. p_holds is what it keeps to at this
--- moment: it has no more under way, and starts no more before it is answered. Where there is a rate it is granted turns: the first in
+-- Take a worker's report on the destinations it uses, and return its shares until its next report. p_holds is what it keeps to at this
+-- moment: it has no more under way, and starts no more before it is answered. Where there is a rate it is granted reservations: the first in
 -- first_seconds, each next one 1 / rate later, none beyond p_ahead. A worker numbers its reports upwards: one that comes late, or again,
 -- changes nothing and is not answered. Locked are the worker's row, that of its number, so that its reports follow each other, and then the
 -- destinations by tenant and origin.
@@ -31,7 +31,7 @@ language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_now    timestamptz := duly.clock_now();
-    v_told   record;
+    v_report   record;
     v_row    duly.destinations;
     v_others record;
     v_budget integer;
@@ -50,18 +50,18 @@ begin
     if not found then                                  -- This report or a later one has been answered.
         return;
     end if;
-    for v_told in select * from unnest(p_ids, p_tenants, p_origins, p_healthy, p_failing, p_streaks, p_asked, p_in_flight, p_waiting, p_wanted,
+    for v_report in select * from unnest(p_ids, p_tenants, p_origins, p_healthy, p_failing, p_streaks, p_asked, p_in_flight, p_waiting, p_wanted,
                                        p_holds, p_tokens, p_spares, p_retries, p_rejected)
-                      as u(id, tenant, origin, healthy, failing, streak, asked, in_flight, waiting, wanted, holds, tokens, spare, retries, rejected)
+                      as u(id, tenant, origin, healthy, failing, streak, requested, in_flight, waiting, wanted, holds, tokens, spare, retries, rejected)
                    order by u.tenant, u.origin collate "C" loop
-        select * into v_row from duly.destinations where destinations.tenant = v_told.tenant and destinations.origin = v_told.origin for update;
+        select * into v_row from duly.destinations where destinations.tenant = v_report.tenant and destinations.origin = v_report.origin for update;
         if not found then
-            perform duly.create_destination(v_told.id, v_told.tenant, v_told.origin);
-            select * into strict v_row from duly.destinations where destinations.tenant = v_told.tenant and destinations.origin = v_told.origin for update;
+            perform duly.create_destination(v_report.id, v_report.tenant, v_report.origin);
+            select * into strict v_row from duly.destinations where destinations.tenant = v_report.tenant and destinations.origin = v_report.origin for update;
         end if;
         v_now := greatest(v_now, duly.clock_now());    -- Somebody else may have held the row.
 
-        -- The window has two halves of five seconds. A half that was closed and busy tells what is usual.
+        -- The window has two halves of five seconds. A half that was closed and busy gives the usual rate.
         v_half := date_part('epoch', v_now - v_row.half_at);
         if v_half not between 0 and 5 then
             if v_half between 5 and 10 and v_row.state = 'closed' and v_row.state_changed_at <= v_row.half_at and v_row.ramp_until <= v_row.half_at
@@ -74,15 +74,15 @@ begin
             v_row.failing := 0;
             v_row.half_at := v_now;
         end if;
-        v_row.healthy := v_row.healthy + v_told.healthy;
-        v_row.failing := v_row.failing + v_told.failing;
-        v_row.failures_in_a_row := case when v_told.healthy > 0 then v_told.streak else v_row.failures_in_a_row + v_told.failing end;
-        v_row.successes_in_a_row := case when v_told.failing > 0 then 0 else v_row.successes_in_a_row + v_told.healthy end;
+        v_row.healthy := v_row.healthy + v_report.healthy;
+        v_row.failing := v_row.failing + v_report.failing;
+        v_row.failures_in_a_row := case when v_report.healthy > 0 then v_report.streak else v_row.failures_in_a_row + v_report.failing end;
+        v_row.successes_in_a_row := case when v_report.failing > 0 then 0 else v_row.successes_in_a_row + v_report.healthy end;
         v_row.requested_until := case                      -- What is over is forgotten: were the clock set back, it would lie ahead again.
-            when v_told.asked > 0 then greatest(v_row.requested_until, v_now + make_interval(secs => v_told.asked))
+            when v_report.requested > 0 then greatest(v_row.requested_until, v_now + make_interval(secs => v_report.requested))
             when v_row.requested_until > v_now then v_row.requested_until else '-infinity' end;
 
-        -- Shares: a worker that is gone has none, and nobody grows into what another may use.
+        -- Shares: an expired worker has none, and nobody grows into what another may use.
         delete from duly.destination_shares where destination_shares.destination_id = v_row.destination_id
            and not exists (select from duly.workers where workers.worker_id = destination_shares.worker_id);
         select coalesce(sum(shares.slots), 0)::integer as slots, coalesce(sum(shares.waiting), 0)::integer as waiting,
@@ -91,31 +91,31 @@ begin
           into v_others from duly.destination_shares as shares
          where shares.destination_id = v_row.destination_id and shares.worker_id <> p_worker_id;
         v_budget := case when v_now < v_row.requested_until then 0 when v_row.state = 'closed' then v_row.slots when v_row.state = 'half_open' then 1 else 0 end;
-        -- An even part, and of what is left over one each to the first: of five places among three, two, two and one.
+        -- An even part, and of what is left over one each to the first: of five slots among three: two, two and one.
         v_part := v_budget / (v_others.rivals + 1) + case when v_others.before_us < v_budget % (v_others.rivals + 1) then 1 else 0 end;
-        ceiling := case when v_others.waiting = 0 then least(v_told.wanted, v_budget)      -- Nobody waits in vain.
-                        else least(v_told.wanted, v_told.in_flight + v_told.waiting, greatest(1, v_part), v_budget) end;
-        ceiling := greatest(0, least(ceiling, v_told.holds + greatest(0, v_budget - v_others.slots - v_told.holds)));
-        v_slots := greatest(v_told.holds, ceiling);
+        ceiling := case when v_others.waiting = 0 then least(v_report.wanted, v_budget)      -- Nobody waits in vain.
+                        else least(v_report.wanted, v_report.in_flight + v_report.waiting, greatest(1, v_part), v_budget) end;
+        ceiling := greatest(0, least(ceiling, v_report.holds + greatest(0, v_budget - v_others.slots - v_report.holds)));
+        v_slots := greatest(v_report.holds, ceiling);
 
-        -- Turns: for those who wait; and for those who may come, unless others wait, or what is parked, to whomever it goes.
+        -- Reservations: for those who wait; and for those who may come, unless others or parked runs wait.
         rate := duly.destination_rate(v_row, v_now);
         granted := null;
         first_seconds := null;
-        v_waiting := v_told.waiting;
+        v_waiting := v_report.waiting;
         if rate is not null then
             v_row.tokens := duly.destination_tokens(v_row, rate, v_now);
             v_row.counted_at := v_now;
             first_seconds := greatest(0, (1 - v_row.tokens) / rate);
             v_spare := case when v_others.waiting > 0 or exists (
-                select from duly.blocked where blocked.tenant = v_row.tenant and blocked.waits_for = 'destination' and blocked.key = v_row.origin) then 0 else v_told.spare end;
-            granted := case when ceiling > 0 then greatest(0, least(v_told.tokens + v_spare, floor(v_row.tokens + p_ahead * rate)::integer)) else 0 end;
+                select from duly.blocked where blocked.tenant = v_row.tenant and blocked.waits_for = 'destination' and blocked.key = v_row.origin) then 0 else v_report.spare end;
+            granted := case when ceiling > 0 then greatest(0, least(v_report.tokens + v_spare, floor(v_row.tokens + p_ahead * rate)::integer)) else 0 end;
             v_row.tokens := v_row.tokens - granted;
-            v_waiting := case when v_row.state = 'closed' then greatest(0, v_told.tokens - granted) else v_told.waiting end;
+            v_waiting := case when v_row.state = 'closed' then greatest(0, v_report.tokens - granted) else v_report.waiting end;
         end if;
-        if v_slots + v_told.in_flight + v_told.waiting > 0 then
+        if v_slots + v_report.in_flight + v_report.waiting > 0 then
             insert into duly.destination_shares (destination_id, worker_id, slots, in_flight, waiting)
-            values (v_row.destination_id, p_worker_id, v_slots, v_told.in_flight, v_waiting)
+            values (v_row.destination_id, p_worker_id, v_slots, v_report.in_flight, v_waiting)
             on conflict (destination_id, worker_id) do update
                set slots = excluded.slots, in_flight = excluded.in_flight, waiting = excluded.waiting;
         else
@@ -127,9 +127,9 @@ begin
            set healthy = v_row.healthy, failing = v_row.failing, healthy_before = v_row.healthy_before, failing_before = v_row.failing_before,
                half_at = v_row.half_at, steady_rate = v_row.steady_rate, failures_in_a_row = v_row.failures_in_a_row,
                successes_in_a_row = v_row.successes_in_a_row, requested_until = v_row.requested_until, tokens = v_row.tokens, counted_at = v_row.counted_at,
-               healthy_total = healthy_total + v_told.healthy, failing_total = failing_total + v_told.failing,
-               retries_total = retries_total + v_told.retries, rejected_total = rejected_total + v_told.rejected,
-               rejected_at = case when v_told.rejected > 0 then v_now else rejected_at end
+               healthy_total = healthy_total + v_report.healthy, failing_total = failing_total + v_report.failing,
+               retries_total = retries_total + v_report.retries, rejected_total = rejected_total + v_report.rejected,
+               rejected_at = case when v_report.rejected > 0 then v_now else rejected_at end
          where destinations.destination_id = v_row.destination_id;
         is_contended := v_others.waiting > 0;
         tenant := v_row.tenant;
@@ -153,8 +153,8 @@ begin
     end loop;
 end $$;
 
--- Destinations that need a look: those that are shut, and those that runs wait for; of the waiting, gate by gate and not run by run,
--- behind the one that was seen last. Nothing was seen: from the first on, and what is shut as well; what is to be tried comes before what is.
+-- Destinations that need a look: those whose circuit is open, and those that runs wait for; of the waiting, destination by destination and not run by run,
+-- behind the one that was seen last. Nothing was seen: from the first on, and open circuits as well; what is to be probed comes before what is.
 -- While retries are being turned away, not all that waits goes round at every look.
 create or replace function duly.watched_destinations(p_tenant integer, p_origin text, p_limit integer)
 returns table (destination_id uuid, tenant integer, origin text, has_waiting_runs boolean, released_at timestamptz, state text, turn integer, openings integer,
@@ -180,8 +180,8 @@ begin
     wanted as (
         (select origins.tenant, origins.key as origin, true as has_waiting_runs from origins limit p_limit)
         union all
-        (select shut.tenant, shut.origin, false from duly.destinations as shut
-          where p_tenant is null and shut.state <> 'closed' and shut.wait_until <= v_now order by shut.wait_until desc limit p_limit)),
+        (select open.tenant, open.origin, false from duly.destinations as open
+          where p_tenant is null and open.state <> 'closed' and open.wait_until <= v_now order by open.wait_until desc limit p_limit)),
     named as (select wanted.tenant, wanted.origin, bool_or(wanted.has_waiting_runs) as has_waiting_runs from wanted group by 1, 2)
     select d.destination_id, named.tenant, named.origin, named.has_waiting_runs, d.released_at, d.state, d.turn, d.openings,
            d.failures_in_a_row, d.successes_in_a_row, d.healthy + d.healthy_before, d.failing + d.failing_before,
@@ -200,7 +200,7 @@ begin
      order by named.tenant, named.origin collate "C";
 end $$;
 
--- Let runs go that wait for destinations, by whoever was first to see when that was last done. While some wait, a ramp lasts.
+-- Let runs go that wait for destinations, unless another caller has done so meanwhile. While some wait, a ramp lasts.
 -- Rows are locked in the order in which reports lock them.
 create or replace function duly.release_destinations(p_ids uuid[], p_seen timestamptz[], p_counts integer[])
 returns table (destination_id uuid, released integer)

@@ -1,7 +1,7 @@
--- Destinations: where webhooks go to, what each may be sent, and how it is. docs/decisions/0030-workers-share-destination-limits.md says why. What follows
+-- Destinations: where webhooks go to, what each may be sent, and their health. docs/decisions/0030-workers-share-destination-limits.md says why. What follows
 -- from the sums is decided in domain/targets/circuit.py.
 
--- A destination that nobody has used before. Asked twice, it is made once.
+-- Create a destination that nobody has used before. Repeated, it is created once.
 create or replace function duly.create_destination(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -14,8 +14,8 @@ begin
     return found;
 end $$;
 
--- A change of state, by whoever has seen this turn; of two who have, one turns. What was counted before it says nothing about it.
--- Turns that were granted ahead are in workers' hands, and stay owed: reckoned at the rate there was, or, where there was none,
+-- Change the state, if `turn` is still the one seen; of two who have, one succeeds. What was counted before it says nothing about it.
+-- Reservations that were granted ahead are leased by workers, and stay owed: reckoned at the rate there was, or, where there was none,
 -- at the one that comes, for time that passes without a rate pays for nothing. Otherwise they would be granted a second time.
 create or replace function duly.change_destination_state(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
                                                     p_ramp_rate double precision, p_ramp_grows boolean) returns boolean
@@ -44,7 +44,7 @@ begin
     return true;
 end $$;
 
--- What a destination may be sent; what is not given stays. No rate means no limit, so that it is said apart whether one is given.
+-- Set the limits of a destination; those not given stay. No rate means no limit, so a flag says whether one is given.
 -- Its workers hear of it with their next reports.
 create or replace function duly.limit_destination(
     p_destination_id uuid, p_slots integer, p_rate double precision, p_has_rate boolean, p_retry_share double precision) returns boolean
@@ -57,7 +57,7 @@ begin
     return found;
 end $$;
 
--- Keep a secret under the next number, by whoever has seen the newest. The one before it is good for a day more; older ones go.
+-- Keep a secret under the next number, unless a newer one exists. The one before it is good for a day more; older ones go.
 create or replace function duly.keep_secret(p_destination_id uuid, p_number integer, p_sealed bytea, p_key_id text, p_kept interval) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -75,7 +75,7 @@ begin
     return true;
 end $$;
 
--- What is under way to a destination and what waits with its workers, as those that live last said.
+-- Requests under way to a destination and runs that wait with its workers, as those that live last said.
 create or replace function duly.load_of_destination(p_destination_id uuid, out in_flight integer, out waiting integer)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 begin
@@ -86,7 +86,7 @@ begin
        and exists (select from duly.workers where workers.worker_id = shares.worker_id);
 end $$;
 
--- What failed at a destination, the last first, from behind one that was seen on.
+-- Failed attempts at a destination, the last first, after a position.
 create or replace function duly.page_failures(
     p_tenant integer, p_origin text, p_before_at timestamptz, p_before uuid, p_before_attempt integer, p_limit integer)
 returns table (run_id uuid, job_id uuid, attempt integer, finished_at timestamptz, outcome text, status integer, reason text)
@@ -99,14 +99,14 @@ begin
            case when jsonb_typeof(failed.detail->'status') = 'number' then (failed.detail->'status')::integer end, failed.reason
       from duly.attempts_failed as failed
      where failed.handler = '@webhook' and failed.outcome in ('failed', 'timed_out')
-       and failed.tenant = p_tenant and duly.origin_told(failed.detail) = p_origin
+       and failed.tenant = p_tenant and duly.reported_origin(failed.detail) = p_origin
        and (failed.finished_at, failed.run_id, failed.attempt)
            < (coalesce(p_before_at, 'infinity'), coalesce(p_before, 'ffffffff-ffff-ffff-ffff-ffffffffffff'), coalesce(p_before_attempt, 0))
      order by failed.finished_at desc, failed.run_id desc, failed.attempt desc limit p_limit;
 end $$;
 
--- Forget destinations that have not been used for so long, with their secrets; whoever holds a share says so every few seconds. What
--- somebody has set stays. Should a run still wait for one, whoever minds it makes it anew.
+-- Forget destinations that have not been used for so long, with their secrets; holders of shares report every few seconds. What
+-- somebody has set stays. Should a run still wait for one, maintenance creates it anew.
 create or replace function duly.forget_destinations(p_unused interval, p_limit integer) returns integer
 language plpgsql {planned by index, in order, unsorted} as $$
 declare

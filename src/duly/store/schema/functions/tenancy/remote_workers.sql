@@ -1,7 +1,7 @@
 -- Workers over HTTP: each belongs to a tenant, and sees, holds and settles runs of that tenant alone.
 -- docs/decisions/0013-workers-over-http.md says why.
 
--- Whether what a worker says of its leases is this session's business. One that is gone may still offer outcomes: they meet no
+-- Whether a worker's leases are this session's. An expired worker may still offer outcomes: they meet no
 -- lease, or one of this tenant.
 create or replace function duly.is_our_worker(p_worker_id uuid) returns boolean
 language plpgsql stable {planned by index} as $$
@@ -38,7 +38,7 @@ begin
     values (p_worker_id, p_name, p_version, p_queues, p_handlers, p_slots, p_lease, v_now, v_now + p_lease, v_now + p_lease * 2 / 3, v_tenant);
 end $$;
 
--- Renew a worker's lease. It tells which leases it knows of, and up to which claim it has had the answer or given up waiting: what else
+-- Renew a worker's lease. It names the leases it knows of, and up to which claim it has had the answer or given up waiting: what else
 -- hangs on it from those claims was never started, and goes back unused. Answers which of its runs to stop, and which are not its own
 -- any more; a run that is settled is not named as one to be stopped, however late its signal is swept. The row is locked first, so that a
 -- claim under way is seen whole or not at all.
@@ -79,13 +79,13 @@ create or replace function duly.open_queues(p_queues text[], p_tenant integer) r
 language plpgsql stable set jit = off as $$
 begin
     return array(
-        select asked.queue from unnest(p_queues) with ordinality as asked(queue, number)
-         where not exists (select from duly.pauses where coalesce(pauses.tenant, p_tenant) = p_tenant and coalesce(pauses.queue, asked.queue) = asked.queue)
-         order by asked.number);
+        select requested.queue from unnest(p_queues) with ordinality as requested(queue, number)
+         where not exists (select from duly.pauses where coalesce(pauses.tenant, p_tenant) = p_tenant and coalesce(pauses.queue, requested.queue) = requested.queue)
+         order by requested.number);
 end $$;
 
--- In how many seconds a claim may find something: 0 when it should ask, null when nothing is in sight. What stands aside and is known is
--- there for the asking. Locks nothing and writes nothing. For a worker that is gone it says 0, because the claim will say so.
+-- In how many seconds a claim may find something: 0 when it should ask, null when nothing is in sight. A routable run that is marked unroutable is
+-- there for the asking. Locks nothing and writes nothing. For an expired worker it says 0, because the claim will say so.
 create or replace function duly.foresee(p_worker_id uuid, p_tenant integer) returns double precision
 language plpgsql stable {planned by index, by loop, in order} as $$
 declare
@@ -103,25 +103,25 @@ begin
     v_backlog := exists (select from duly.leased where leased.worker_id = p_worker_id and leased.suspect);
     v_open := duly.roomy_queues(v_worker.queues, p_tenant);
     if duly.has_unroutable(v_open, v_worker.handlers, p_tenant) then
-        return 0;                                      -- The claim puts it in line.
+        return 0;                                      -- The claim makes it claimable.
     end if;
     return (
         select min(case when next.due_at <= v_now then 0 else date_part('epoch', next.due_at - v_now) end)
-          from duly.walk(v_open, array_fill(p_tenant, array[cardinality(v_open)]), array_fill(p_tenant, array[cardinality(v_open)]), 10000) as line
+          from duly.walk(v_open, array_fill(p_tenant, array[cardinality(v_open)]), array_fill(p_tenant, array[cardinality(v_open)]), 10000) as subqueue
          cross join lateral (
             select ready.due_at from duly.ready
-             where not ready.is_unroutable and ready.queue = v_open[line.number] and ready.tenant = p_tenant and ready.priority = line.priority
+             where not ready.is_unroutable and ready.queue = v_open[subqueue.number] and ready.tenant = p_tenant and ready.priority = subqueue.priority
                and ready.handler = any (v_worker.handlers) and not (ready.suspect and v_backlog)
              order by ready.due_at limit 1) as next
          where v_open <> '{}');
 end $$;
 
--- Move runs that are due into the hands of a worker of this session's tenant. As claim, with these differences. Queues and handlers
+-- Move runs that are due to a worker of this session's tenant. As claim, with these differences. Queues and handlers
 -- are those that the worker was registered with, and the tenant is its own. Nothing is held ahead, and never more than it has slots.
 -- Its row is locked for the length of the claim, so that its claims follow each other and the fence of each is higher. It is given
 -- one suspect at a time, which is named here, before it can have started.
 create or replace function duly.api_claim(p_worker_id uuid, p_number bigint, p_limit integer)
-returns table (place tid, fence bigint, {run types}, claimed_at timestamptz)
+returns table (tid tid, fence bigint, {run types}, claimed_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 declare
@@ -131,8 +131,8 @@ declare
     v_open   text[];
     v_room   integer;
     v_backlog  boolean;
-    v_lines  duly.line[];
-    v_slots tid[];
+    v_subqueues  duly.subqueue[];
+    v_tids tid[];
 begin
     select * into v_worker from duly.workers
      where workers.worker_id = p_worker_id and workers.tenant is not null and duly.is_ours(workers.tenant) for no key update;
@@ -154,38 +154,38 @@ begin
     if duly.has_unroutable(v_open, v_worker.handlers, v_worker.tenant) then
         perform duly.restore_routable(v_open, v_worker.handlers, v_worker.tenant, greatest(100, 2 * v_room));
     end if;
-    v_lines := duly.lines(v_open, v_worker.tenant, duly.lines_max(v_room));
-    if v_lines = '{}' then
+    v_subqueues := duly.subqueues(v_open, v_worker.tenant, duly.subqueues_max(v_room));
+    if v_subqueues = '{}' then
         return;
     end if;
     v_fence := nextval('duly.fences');
-    v_slots := duly.choose(v_lines, array_fill(1, array[cardinality(v_open)]), v_worker.handlers, false, not v_backlog, v_room, v_fence, v_now);
-    if v_slots = '{}' then
+    v_tids := duly.choose(v_subqueues, array_fill(1, array[cardinality(v_open)]), v_worker.handlers, false, not v_backlog, v_room, v_fence, v_now);
+    if v_tids = '{}' then
         return;
     end if;
     return query
     with found as (
-        select ready.ctid as place, ready.suspect, row_number() over (partition by ready.suspect order by duly.rank(ready.due_at, ready.priority)) as number
-          from duly.ready where ready.ctid = any (v_slots)),
+        select ready.ctid as tid, ready.suspect, row_number() over (partition by ready.suspect order by duly.rank(ready.due_at, ready.priority)) as number
+          from duly.ready where ready.ctid = any (v_tids)),
     taken as (
-        delete from duly.ready where ctid = any (array(select found.place from found where not found.suspect or found.number = 1))
+        delete from duly.ready where ctid = any (array(select found.tid from found where not found.suspect or found.number = 1))
         returning *),
     held as (
         insert into duly.leased ({run}, fence, worker_id, claimed_at)
         select {run: attempt = attempt + 1}, v_fence, p_worker_id, v_now
           from taken
-        returning leased.ctid as place, leased.*),
-    noted as (
+        returning leased.ctid as tid, leased.*),
+    recorded as (
         update duly.workers set claim_number = p_number, claim_fence = v_fence,
                named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)
          where workers.worker_id = p_worker_id and exists (select from held))
-    select place, fence, {run}, claimed_at
+    select tid, fence, {run}, claimed_at
       from held;
 end $$;
 
--- What a worker holds of the runs it names, as a claim gives it.
+-- The runs that a worker holds, of those it names, as a claim gives them.
 create or replace function duly.api_held(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
-returns table (place tid, fence bigint, {run types}, claimed_at timestamptz)
+returns table (tid tid, fence bigint, {run types}, claimed_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 begin
     if not duly.is_our_worker(p_worker_id) then
@@ -193,12 +193,12 @@ begin
     end if;
     return query
     select leased.ctid, leased.fence, {leased.run}, leased.claimed_at
-      from unnest(p_run_ids, p_fences) as asked(run_id, fence)
-      join duly.leased on leased.run_id = asked.run_id and leased.fence = asked.fence
+      from unnest(p_run_ids, p_fences) as requested(run_id, fence)
+      join duly.leased on leased.run_id = requested.run_id and leased.fence = requested.fence
      where (leased.worker_id = p_worker_id) is true and duly.is_ours(leased.tenant);
 end $$;
 
--- Keep a record of outcomes that came after the lease was lost: what the run was is told by the record of that loss. Once, however often.
+-- Keep a record of outcomes that came after the lease was lost: the record of that loss describes the run. Once, however often it is called.
 create or replace function duly.api_refuse(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_outcomes text[])
 returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$

@@ -1,4 +1,4 @@
--- The wall between tenants, and what each may add. docs/decisions/0037-tenant-isolation-in-the-database.md says why.
+-- Tenant isolation and quotas. docs/decisions/0037-tenant-isolation-in-the-database.md says why.
 --
 -- A function that the API's role may call has its owner's rights and a fixed search path, and checks itself whose the rows are: a tenant that
 -- it is given with `must_be_ours`, a row with `is_ours` in its `where`. Rows of another tenant are as unknown as rows that never were.
@@ -80,7 +80,7 @@ begin
     end if;
 end $$;
 
--- Count schedules, up to a number. The tenant's row is locked before, so that of two who count one sees what the other has made.
+-- Count schedules, up to a number. The tenant's row is locked before, so that of two who count one sees what the other has created.
 create or replace function duly.count_schedules(p_tenant integer, p_limit integer) returns bigint
 language plpgsql {planned by index} as $$
 begin
@@ -129,7 +129,7 @@ begin
     update duly.token_buckets set tokens = draw.tokens, counted_at = v_now where token_buckets.name = p_name;
 end $$;
 
--- The smallest period of a tenant's schedules in seconds, for whoever may know it; null: no limit.
+-- The smallest period of a tenant's schedules in seconds, for callers that may know it; null: no limit.
 create or replace function duly.least_period(p_tenant integer) returns integer
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select ceil(date_part('epoch', tenants.least_period))::integer from duly.tenants where tenants.tenant = p_tenant and duly.is_ours(p_tenant)
@@ -137,7 +137,7 @@ $$;
 
 ---------------------------------------------------------------------------------------------------------------- answers
 
--- Keep an answer for a day, in place of how far its request had come, which stands there with status 102. False: another transaction was
+-- Keep a response for a day, in place of the progress of its request, which has status 102. False: another transaction was
 -- faster.
 create or replace function duly.api_keep_answer(
     p_tenant integer, p_route text, p_key text, p_body_hash bytea, p_status integer, p_headers jsonb, p_body bytea) returns boolean

@@ -1,25 +1,25 @@
--- Subtasks: runs that another run has asked for. docs/decisions/0014-progress-logs-subtasks-and-cancel.md says why.
+-- Subtasks: runs that another run has requested. docs/decisions/0014-progress-logs-subtasks-and-cancel.md says why.
 
--- Note whose runs these are. The parent must be under way: what has ended asks for nothing more. It is read and not locked, for a
+-- Record whose runs these are. The parent must be under way: what has ended asks for nothing more. It is read and not locked, for a
 -- submit holds up nobody.
 create or replace function duly.record_subtasks(p_tenant integer, p_parents uuid[], p_run_ids uuid[]) returns void
 language plpgsql {planned by index, by loop} as $$
 declare
     v_ended uuid;
 begin
-    select asked.parent into v_ended from (select distinct parent from unnest(p_parents) as parent where parent is not null) as asked
+    select requested.parent into v_ended from (select distinct parent from unnest(p_parents) as parent where parent is not null) as requested
       left join lateral (
-                  select tenant from duly.timers where timers.run_id = asked.parent
-        union all select tenant from duly.blocked where blocked.run_id = asked.parent
-        union all select tenant from duly.ready where ready.run_id = asked.parent
-        union all select tenant from duly.leased where leased.run_id = asked.parent limit 1) as place on true
-     where place.tenant is distinct from p_tenant limit 1;
+                  select tenant from duly.timers where timers.run_id = requested.parent
+        union all select tenant from duly.blocked where blocked.run_id = requested.parent
+        union all select tenant from duly.ready where ready.run_id = requested.parent
+        union all select tenant from duly.leased where leased.run_id = requested.parent limit 1) as box on true
+     where box.tenant is distinct from p_tenant limit 1;
     if found then
         raise exception using errcode = 'DU030', message = format('run %s is not under way, so it can have no subtasks', v_ended);
     end if;
     insert into duly.subtasks (parent, run_id, tenant, recorded_at)
-    select asked.parent, asked.run_id, p_tenant, duly.clock_now() from unnest(p_parents, p_run_ids) as asked(parent, run_id)
-     where asked.parent is not null
+    select requested.parent, requested.run_id, p_tenant, duly.clock_now() from unnest(p_parents, p_run_ids) as requested(parent, run_id)
+     where requested.parent is not null
     on conflict do nothing;
 end $$;
 
@@ -121,7 +121,7 @@ begin
                   select from duly.timers where timers.run_id = subtasks.run_id
         union all select from duly.blocked where blocked.run_id = subtasks.run_id
         union all select from duly.ready where ready.run_id = subtasks.run_id
-        union all select from duly.leased where leased.run_id = subtasks.run_id limit 1) as place
+        union all select from duly.leased where leased.run_id = subtasks.run_id limit 1) as box
      where subtasks.parent = p_parent and subtasks.run_id > p_after and duly.is_ours(subtasks.tenant)
      order by subtasks.run_id limit p_limit;
 end $$;

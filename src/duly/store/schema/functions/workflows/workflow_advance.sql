@@ -1,6 +1,6 @@
--- Advance: go on from what has ended, at the commit of whatever ended it.
+-- Advance: workflows go on at the commit of each end of a node.
 
--- Note that a node's run has ended, or goes on by another attempt, from the record of it: what every way to an end writes. No
+-- Record that a node's run has ended, or goes on by another attempt, from the record of it: what every way to an end writes. No
 -- settings in its head: it is called for every row.
 create or replace function duly.record_node_end() returns trigger
 language plpgsql as $$
@@ -13,12 +13,12 @@ begin
     insert into duly.ended_nodes (workflow_id, node, run_id, became, reason, result, attempt, is_first)
     values ((new.metadata->'node'->>0)::uuid, new.metadata->'node'->>1, new.run_id, new.became, new.reason, new.result, new.attempt, v_first);
     if v_first then
-        perform set_config('duly.ending', 'noted', true);
+        perform set_config('duly.ending', 'recorded', true);
     end if;
     return new;
 end $$;
 
--- Note that a dead run of a node has left its box: somebody has replayed it, or discarded it.
+-- Record that a dead run of a node has left its box: somebody has replayed it, or discarded it.
 create or replace function duly.record_replayed_node() returns trigger
 language plpgsql as $$
 declare
@@ -27,12 +27,12 @@ begin
     insert into duly.ended_nodes (workflow_id, node, run_id, became, is_first)
     values ((old.options->'node'->>0)::uuid, old.options->'node'->>1, old.run_id, 'risen', v_first);
     if v_first then
-        perform set_config('duly.ending', 'noted', true);
+        perform set_config('duly.ending', 'recorded', true);
     end if;
     return null;
 end $$;
 
--- Go on from what has ended in this transaction, at its end. What is skipped or ended here is noted like any end, and seen to in the
+-- Advance workflows from what has ended in this transaction, at its end. What is skipped or ended here is recorded like any end, and seen to in the
 -- next round.
 create or replace function duly.advance() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order} as $$
@@ -46,7 +46,7 @@ declare
     v_opened    uuid[];
     v_names     text[];
     v_released  uuid[];
-    v_gone      uuid[];
+    v_moved      uuid[];
     v_counted   uuid[] := '{}';
     v_special   boolean;
     v_other     record;
@@ -63,13 +63,13 @@ begin
     end if;
     loop
         with taken as (delete from duly.ended_nodes where recorded_in = pg_current_xact_id() returning *),
-        ended as (                                     -- By place: whatever the tables were when this was planned, each is looked up by its key.
+        ended as (                                     -- Row by row: whatever the tables were when this was planned, each is looked up by its key.
             update duly.workflow_nodes as node
                set state = case found.became when 'dead' then 'failed' else found.became end, result = found.result, reason = found.reason, ended_at = v_now,
                    last_attempt = greatest(node.last_attempt, found.attempt)
-              from (select taken.became, taken.result, taken.reason, taken.attempt, place.ctid from taken cross join lateral (
+              from (select taken.became, taken.result, taken.reason, taken.attempt, node.ctid from taken cross join lateral (
                         select one.ctid from duly.workflow_nodes as one where one.workflow_id = taken.workflow_id and one.name = taken.node
-                           and one.state in ('waiting', 'ready') offset 0) as place) as found
+                           and one.state in ('waiting', 'ready') offset 0) as node) as found
              where node.ctid = found.ctid
             returning node.workflow_id, node.name, node.state)
         select array_agg(workflow_id), array_agg(name), array_agg(state) into v_workflows, v_nodes, v_states from ended;
@@ -81,7 +81,7 @@ begin
                    state = case when child.waits <= parents.ended and child.unmet + parents.unmet = 0 and child.map is null and parents.flow_state = 'running'
                                 then 'ready' else 'waiting' end,
                    released_at = case when child.waits <= parents.ended then v_now end
-              from (select counted.*, place.ctid,
+              from (select counted.*, node.ctid,
                            (select flow.state from duly.workflows as flow where flow.workflow_id = counted.workflow_id) as flow_state
                       from (select edge.workflow_id, edge.child, count(*)::integer as ended,
                                    (count(*) filter (where not duly.holds_for(edge.on_end, ended.state)))::integer as unmet
@@ -90,15 +90,15 @@ begin
                              group by 1, 2) as counted
                      cross join lateral (
                         select one.ctid from duly.workflow_nodes as one where one.workflow_id = counted.workflow_id and one.name = counted.child
-                           and one.state = 'waiting' offset 0) as place) as parents
+                           and one.state = 'waiting' offset 0) as node) as parents
              where child.ctid = parents.ctid
             returning child.workflow_id, child.name, child.waits, child.state, child.run_id)
         select array_agg(run_id) filter (where state = 'ready'), array_agg(workflow_id) filter (where state = 'waiting'),
                array_agg(name) filter (where state = 'waiting')
           into v_released, v_opened, v_names from lowered where waits = 0;
         if v_released is not null then
-            v_gone := duly.release_nodes(v_released, v_now);
-            if cardinality(v_gone) < cardinality(v_released) then
+            v_moved := duly.release_nodes(v_released, v_now);
+            if cardinality(v_moved) < cardinality(v_released) then
                 perform duly.add_workflow_task(workflow_id, 'look', v_now) from unnest(v_locked) as workflow_id;
             end if;
         end if;
@@ -130,7 +130,7 @@ language plpgsql {planned by index, by loop, in order} as $$
 declare
     v_released uuid[];
     v_skipped  uuid[];
-    v_gone     uuid[];
+    v_moved     uuid[];
     v_map      duly.workflow_nodes;
     v_done     boolean;
     v_cancel   record;
@@ -143,31 +143,31 @@ begin
            bool_or(flow_state = 'cancelling')
       into v_released, v_skipped, v_maps, v_stopping
       from (select node.*, (select flow.state from duly.workflows as flow where flow.workflow_id = node.workflow_id) as flow_state
-              from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-              join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
+              from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+              join duly.workflow_nodes as node on node.workflow_id = requested.workflow_id and node.name = requested.name
              where node.state = 'waiting' and node.waits = 0) as opened;
     if v_released is not null then
-        v_gone := duly.release_nodes(v_released, p_now);
+        v_moved := duly.release_nodes(v_released, p_now);
         update duly.workflow_nodes set state = 'ready', released_at = p_now
-          from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-         where workflow_nodes.workflow_id = asked.workflow_id and workflow_nodes.name = asked.name and run_id = any (v_gone) and state = 'waiting';
+          from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+         where workflow_nodes.workflow_id = requested.workflow_id and workflow_nodes.name = requested.name and run_id = any (v_moved) and state = 'waiting';
     end if;
     if v_skipped is not null then
-        v_gone := coalesce(v_gone, '{}') || duly.end_nodes(v_skipped, 'skipped', 'skipped_condition', p_now);
+        v_moved := coalesce(v_moved, '{}') || duly.end_nodes(v_skipped, 'skipped', 'skipped_condition', p_now);
     end if;
     if v_stopping then
         for v_cancel in select flow.workflow_id, flow.reason, array_agg(node.run_id) as run_ids
-                          from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-                          join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
-                          join duly.workflows as flow on flow.workflow_id = asked.workflow_id
+                          from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+                          join duly.workflow_nodes as node on node.workflow_id = requested.workflow_id and node.name = requested.name
+                          join duly.workflows as flow on flow.workflow_id = requested.workflow_id
                          where node.state = 'waiting' and flow.state = 'cancelling' group by 1, 2 loop
             perform duly.end_nodes(v_cancel.run_ids, 'cancelled', coalesce(v_cancel.reason, 'cancelled'), p_now);
         end loop;
     end if;
     if v_maps then
-        for v_map in select node.* from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-                       join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
-                       join duly.workflows as flow on flow.workflow_id = asked.workflow_id
+        for v_map in select node.* from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+                       join duly.workflow_nodes as node on node.workflow_id = requested.workflow_id and node.name = requested.name
+                       join duly.workflows as flow on flow.workflow_id = requested.workflow_id
                       where node.state = 'waiting' and node.waits = 0 and node.map is not null and node.item_of is null
                         and (node.items is not null or node.unmet = 0) and flow.state = 'running' loop
             v_done := case when v_map.items is null then duly.spread(v_map, p_now) else duly.gather_items(v_map, p_now) end;
@@ -176,11 +176,11 @@ begin
             end if;
         end loop;
     end if;
-    if coalesce(cardinality(v_gone), 0) < coalesce(cardinality(v_released), 0) + coalesce(cardinality(v_skipped), 0) then
+    if coalesce(cardinality(v_moved), 0) < coalesce(cardinality(v_released), 0) + coalesce(cardinality(v_skipped), 0) then
         perform duly.add_workflow_task(missed.workflow_id, 'look', p_now) from (
-            select distinct node.workflow_id from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-              join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
-             where node.run_id = any (v_released || v_skipped) and node.run_id <> all (v_gone)) as missed;
+            select distinct node.workflow_id from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+              join duly.workflow_nodes as node on node.workflow_id = requested.workflow_id and node.name = requested.name
+             where node.run_id = any (v_released || v_skipped) and node.run_id <> all (v_moved)) as missed;
     end if;
 end $$;
 
@@ -209,7 +209,7 @@ begin
     end if;
 end $$;
 
--- Tell of the end of a workflow whom it names, as tell does for a run; and note that the run whose target it is can be settled.
+-- Notify the callbacks of a workflow of its end, as for a run; and record that the run whose target it is can be settled.
 create or replace function duly.workflow_callbacks(p_workflow_id uuid, p_now timestamptz) returns void
 language plpgsql {planned by index} as $$
 declare

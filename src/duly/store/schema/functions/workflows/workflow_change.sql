@@ -1,7 +1,7 @@
--- What people do to a workflow: cancel, pause and resume it.
+-- Changes of a workflow: cancel, pause and resume.
 
 -- Cancel a workflow, and say who of two has done it: the one whose update found it running or paused. What is released between the first
--- step and the lock is found by the errand.
+-- step and the lock is found by the workflow task.
 create or replace function duly.cancel_workflow(p_tenant integer, p_workflow_id uuid, p_reason text, out state text, out is_new boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
@@ -27,8 +27,8 @@ begin
     state := (select flow.state from duly.workflows as flow where flow.workflow_id = p_workflow_id);
 end $$;
 
--- End what of a workflow stands in boxes other than under its own gate, or holds a place at another, and ask what runs to stop. Its lock
--- is not held: gates are locked.
+-- End what of a workflow stands in boxes other than under the workflow itself, or holds a slot at another, and ask what runs to stop. Its lock
+-- is not held: concurrency keys are locked.
 create or replace function duly.stop_nodes(p_workflow_id uuid, p_reason text) returns void
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
@@ -44,7 +44,7 @@ begin
     perform duly.signal(v_run_ids, 'cancel');
 end $$;
 
--- Pause a workflow, and say who of two has done it: the one whose update found it running. While anything of it is under way, an errand
+-- Pause a workflow, and say who of two has done it: the one whose update found it running. While anything of it is under way, a workflow task
 -- takes back again and again what has come up since: a run that a worker hands back would start anew.
 create or replace function duly.pause_workflow(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
@@ -72,7 +72,7 @@ begin
     end if;
 end $$;
 
--- Take back what of a workflow has not started: it waits under the workflow's gate again. Its lock is not held: gates are locked.
+-- Take back what of a workflow has not started: it waits under the workflow again. Its lock is not held: concurrency keys are locked.
 create or replace function duly.take_back_nodes(p_workflow_id uuid) returns void
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
@@ -111,7 +111,7 @@ declare
     v_now   timestamptz := duly.clock_now();
     v_state text;
 begin
-    perform duly.take_back_nodes(p_workflow_id);        -- Before the workflow's lock: gates are locked.
+    perform duly.take_back_nodes(p_workflow_id);        -- Before the workflow's lock: concurrency keys are locked.
     select state into v_state from duly.workflows where workflow_id = p_workflow_id for no key update;
     if v_state = 'paused' then
         perform duly.await_again(p_workflow_id);
@@ -123,7 +123,7 @@ begin
     end if;
 end $$;
 
--- Let nodes wait that were released and whose rows stand under their workflow's gate, under its lock. A parent that was replayed
+-- Let nodes wait that were released and whose rows stand under their workflow, under its lock. A parent that was replayed
 -- meanwhile is open once more, and waited for like any other.
 create or replace function duly.await_again(p_workflow_id uuid) returns void
 language plpgsql {planned by index, by loop} as $$

@@ -1,4 +1,4 @@
--- What is read of workflows: lists of them, their runs, and what a node is handed by its parents.
+-- Reads of workflows: lists of them, their runs, and the results that a node gets from its parents.
 
 -- Workflows by falling id, which is the newest first, from a position on; no more than p_looks of them are looked at. The last one
 -- looked at comes along, so that the next page begins there.
@@ -74,9 +74,9 @@ begin
              where looked.fits or looked.number = p_looks order by looked.number limit p_limit) as page;
 end $$;
 
--- What runs are handed of others' results: those of the parents of each, and those that it names; no more than a run may be handed.
+-- The results that runs get from others: those of the parents of each, and those that it names; no more than a run may get.
 -- An item of a map has the parents of its map, and not the other items. A node that has succeeded and has a reason all the same has no result
--- to hand on: it was too large, and the reason says so in `missing`. What stands in `result` then is for people. With the rights of whoever asks.
+-- to hand on: it was too large, and the reason says so in `missing`. What stands in `result` then is for people. With the rights of the caller.
 create or replace function duly.handed(p_workflow_ids uuid[], p_names text[], p_of_workflows uuid[], p_of_names text[], p_parents text[], p_bytes_max integer)
 returns table (workflow_id uuid, name text, parent text, is_parent boolean, total bigint, result jsonb, missing text)
 language plpgsql stable {planned by index, by loop, in order, once} as $$
@@ -88,9 +88,9 @@ begin
         select wanted.workflow_id, wanted.name, wanted.parent, wanted.is_parent, node.result, node.reason,
                sum(case when node.reason is null then coalesce(octet_length(node.result::text), 0) else 0 end)
                    over (partition by wanted.workflow_id, wanted.name) as total
-          from (select asked.workflow_id, asked.name, edge.parent, true as is_parent
-                  from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-                  join duly.workflow_edges as edge on edge.workflow_id = asked.workflow_id and edge.child = split_part(asked.name, '[', 1)
+          from (select requested.workflow_id, requested.name, edge.parent, true as is_parent
+                  from unnest(p_workflow_ids, p_names) as requested(workflow_id, name)
+                  join duly.workflow_edges as edge on edge.workflow_id = requested.workflow_id and edge.child = split_part(requested.name, '[', 1)
                  where right(edge.parent, 1) <> ']'
                 union all
                 select named.workflow_id, named.name, named.parent, false

@@ -1,7 +1,7 @@
--- The nodes of a workflow: how they are named, made, released and ended. docs/decisions/0034-workflows-advance-at-commit.md says why.
+-- The nodes of a workflow: named, created, released and ended. docs/decisions/0034-workflows-advance-at-commit.md says why.
 --
--- Locks are taken in this order: rows of boxes, gates, workflows by id, rows under a workflow's own gate. So what holds a workflow
--- locks no gate, and passes over rows under `&` that somebody else has locked.
+-- Locks are taken in this order: rows of boxes, concurrency keys, workflows by id, rows under a workflow. So what holds a workflow
+-- locks no concurrency key, and passes over rows under `&` that somebody else has locked.
 
 -- The name of a node's run: the same for every replay. domain/workflows/workflow.py has no twin: nobody but the store needs it.
 create or replace function duly.node_run_id(p_workflow_id uuid, p_node text) returns uuid language sql stable parallel safe as $$
@@ -13,7 +13,7 @@ create or replace function duly.holds_for(p_on text, p_state text) returns boole
     select case p_on when 'success' then p_state = 'succeeded' when 'failure' then p_state in ('failed', 'expired', 'cancelled') else true end
 $$;
 
--- How a workflow ends whose nodes have all ended. domain/workflows/workflow.py says the same. An item of a map is seen to by its map.
+-- The end of a workflow whose nodes have all ended. domain/workflows/workflow.py says the same. An item of a map is seen to by its map.
 create or replace function duly.end_of_workflow(p_workflow_id uuid) returns text
 language plpgsql stable {planned by index, by loop} as $$
 begin
@@ -25,35 +25,35 @@ begin
         then 'failed' else 'succeeded' end;
 end $$;
 
--- Make the rows of nodes under their workflow's gate, from their definitions. Attempts go on where they ended.
+-- Create the rows of nodes, blocked under their workflow, from their definitions. Attempts go on where they ended.
 create or replace function duly.create_rows(p_workflow_id uuid, p_names text[], p_now timestamptz) returns void
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
-    with asked as (
+    with requested as (
         select node.*, duly.created_at(p_workflow_id) as created_at, octet_length(node.payload::text) > 1024 as stored,
                case when node.replays > 0
                     then greatest(node.last_attempt, (select max(attempts.attempt) from duly.attempts where attempts.run_id = node.run_id)) else 0 end as attempt
           from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.name = any (p_names)),
     stored as (
-        insert into duly.payloads (job_id, generation, body, stored_at) select run_id, 1, payload, p_now from asked where stored
+        insert into duly.payloads (job_id, generation, body, stored_at) select run_id, 1, payload, p_now from requested where stored
         on conflict do nothing)
     insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
                               queue, handler, payload, options, waits_for, key, blocked_at)
     select run_id, run_id, created_at, greatest(created_at, p_now), 1, tenant, attempt, priority, 0, false, stored, queue, handler, case when not stored then payload end,
            case when replays > 0 then options || jsonb_build_object('replays', replays, 'attempts_before', attempt) else options end,
            'workflow', p_workflow_id::text, p_now
-      from asked
+      from requested
     on conflict do nothing;
 end $$;
 
--- Put rows that wait under a workflow's gate where they go on: into ready; or into timers, what is due later or has to enter a gate or
+-- Put rows that wait under a workflow where they go on: into ready; or into timers, what is due later or has to enter a concurrency key or
 -- keep to a rate, which is for stage to see to. Rows that somebody has locked stay. Returns those that went.
 create or replace function duly.release_nodes(p_run_ids uuid[], p_now timestamptz, p_horizon interval default '5 seconds') returns uuid[]
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
-    v_gone uuid[];
+    v_removed uuid[];
 begin
     with taken as (
         delete from duly.blocked where ctid = any (array(
@@ -69,23 +69,23 @@ begin
         select {run: due_at = new_due_at}, duly.shard_of(job_id)
           from taken where new_due_at > p_now + p_horizon or duly.must_enter(options) or options ? 'rate'
         on conflict do nothing)
-    select array_agg(run_id) into v_gone from taken;
-    return coalesce(v_gone, '{}');
+    select array_agg(run_id) into v_removed from taken;
+    return coalesce(v_removed, '{}');
 end $$;
 
--- End rows that wait under a workflow's gate, with a record. Rows that somebody has locked stay. Returns those that went.
+-- End rows that wait under a workflow, with a record. Rows that somebody has locked stay. Returns those that went.
 create or replace function duly.end_nodes(p_run_ids uuid[], p_outcome text, p_reason text, p_now timestamptz) returns uuid[]
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
-    v_gone uuid[];
+    v_removed uuid[];
 begin
     with taken as (
         delete from duly.blocked where ctid = any (array(
             select ctid from duly.blocked where run_id = any (p_run_ids) and waits_for in ('workflow', 'dependency', 'recall') for update skip locked))
         returning *),
     unneeded as (delete from duly.checkpoints using taken where checkpoints.run_id = taken.run_id),
-    leaving as (                                       -- A place that is held is given back outside of the workflow's lock.
+    leaving as (                                       -- A slot that is held is given back outside of the workflow's lock.
         insert into duly.workflow_tasks (workflow_id, what, due_at, leaving)
         select (options->'node'->>0)::uuid, 'leave', p_now,
                jsonb_build_object('job_id', job_id, 'tenant', tenant, 'options', jsonb_build_object('concurrency', options->'concurrency'))
@@ -96,8 +96,8 @@ begin
         select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, p_outcome::duly.outcome, p_outcome::duly.state, queue, handler, p_reason,
                duly.metadata_of(options), nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from taken)
-    select array_agg(run_id) into v_gone from taken;
-    return coalesce(v_gone, '{}');
+    select array_agg(run_id) into v_removed from taken;
+    return coalesce(v_removed, '{}');
 end $$;
 
 ------------------------------------------------------------------------------------------------------------------- maps
@@ -174,7 +174,7 @@ begin
     return duly.end_map(p_node.run_id, v_result, v_reason, p_now);
 end $$;
 
--- End a map: it has no run of its own, so its row goes and its end is noted as that of a run. One that has a result has succeeded, and its
+-- End a map: it has no run of its own, so its row goes and its end is recorded as that of a run. One that has a result has succeeded, and its
 -- reason says that this is not whole. False: somebody has locked the row.
 create or replace function duly.end_map(p_run_id uuid, p_result jsonb, p_reason text, p_now timestamptz) returns boolean
 language plpgsql {planned by index, in order} as $$

@@ -79,7 +79,7 @@ begin
     return v_all;
 end $$;
 
--- Set nodes back to where they wait, under their workflow's lock, and make their rows; those under way are left. The first of them
+-- Set nodes back to where they wait, under their workflow's lock, and create their rows; those under way are left. The first of them
 -- runs whatever its edges said; without p_make its run is on its way already. The run that waited for the workflow's end waits again.
 create or replace function duly.set_back(p_workflow_id uuid, p_first text, p_covered text[], p_make boolean, p_now timestamptz) returns void
 language plpgsql {planned by index, by loop} as $$
@@ -106,11 +106,11 @@ begin
            and blocked.waits_for = 'workflow' and blocked.key = p_workflow_id::text
         returning blocked.run_id, blocked.job_id, blocked.scheduled_at, blocked.due_at, blocked.tenant, blocked.attempt, blocked.queue,
                   blocked.handler, blocked.options),
-    gone as (select * from buried union all select * from waiting)
+    removed as (select * from buried union all select * from waiting)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata)
     select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'its map is replayed',
            duly.metadata_of(options - array['node', 'callbacks'])
-      from gone;
+      from removed;
     update duly.workflow_nodes as map set item_attempts = coalesce(map.item_attempts, '{}') || (
                select jsonb_object_agg(item.name, item.last_attempt) from duly.workflow_nodes as item
                 where item.workflow_id = p_workflow_id and item.item_of = map.name and item.name = any (v_items))
@@ -119,7 +119,7 @@ begin
     delete from duly.workflow_edges where workflow_id = p_workflow_id and parent = any (v_items);
     delete from duly.workflow_nodes where workflow_id = p_workflow_id and name = any (v_items);
     -- A dead run that somebody else replays at this moment, or that this transaction has replayed too, is left: its own rising sees to it.
-    -- Waiting for whoever that is would be a deadlock: the workflow is what they wait for.
+    -- Waiting for its holder would be a deadlock: the workflow is what they wait for.
     v_dead := array(select dead.run_id from duly.workflow_nodes as node join duly.dead on dead.run_id = node.run_id
                      where node.workflow_id = p_workflow_id and node.name = any (p_covered) and node.state = 'failed' for update of dead skip locked);
     v_left := array(select name from duly.workflow_nodes as node
@@ -143,7 +143,7 @@ begin
                      where edge.workflow_id = p_workflow_id and edge.child = node.name and node.name <> p_first
                        and parent.name <> all (v_names) and parent.state not in ('waiting', 'ready') and not duly.holds_for(edge.on_end, parent.state))
      where node.workflow_id = p_workflow_id and node.name = any (v_names);
-    -- What is dead rises as it is, with what was edited in it; the rest is made again.
+    -- A dead run is replayed as it is, with its edits; the rest is created again.
     with risen as (
         delete from duly.dead using duly.workflow_nodes as node
          where node.workflow_id = p_workflow_id and node.name = any (v_ended) and dead.run_id = node.run_id and dead.run_id = any (v_dead)

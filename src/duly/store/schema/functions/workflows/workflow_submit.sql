@@ -62,7 +62,7 @@ begin
     state := 'running';
 end $$;
 
--- Insert nodes and edges, and the rows of their runs under the workflow's gate; what is wrong with one is said in a sentence.
+-- Insert nodes and edges, and the rows of their runs under the workflow; what is wrong with one is said in a sentence.
 create or replace function duly.insert_nodes(
     p_tenant integer, p_workflow_id uuid, p_added_by text, p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_options text[], p_maps text[], p_parents text[], p_children text[], p_ons text[], p_metadata jsonb, p_number integer, p_now timestamptz)
@@ -81,7 +81,7 @@ begin
     end if;
     insert into duly.workflow_edges (workflow_id, parent, child, tenant, on_end)
     select p_workflow_id, u.parent, u.child, p_tenant, u.on_end from unnest(p_parents, p_children, p_ons) as u(parent, child, on_end);
-    with asked as materialized (
+    with requested as materialized (
         select u.*, duly.node_run_id(p_workflow_id, u.name) as run_id, duly.created_at(p_workflow_id) as created_at, coalesce(parents.count, 0) as waits,
                u.payload_text::jsonb as payload, octet_length(u.payload_text) > 1024 as stored,
                coalesce(p_metadata, '{}') || coalesce(u.options_text::jsonb, '{}') || jsonb_build_object('node', jsonb_build_array(p_workflow_id, u.name)) as options
@@ -93,28 +93,28 @@ begin
                                          released_at)
         select p_workflow_id, name, p_number + number, p_tenant, run_id, case when waits = 0 then 'ready' else 'waiting' end, waits, p_added_by, map::jsonb,
                handler, queue, priority, payload, options, case when waits = 0 then p_now end
-          from asked),
-    stored as (insert into duly.payloads (job_id, generation, body, stored_at) select run_id, 1, payload, p_now from asked where stored),
+          from requested),
+    stored as (insert into duly.payloads (job_id, generation, body, stored_at) select run_id, 1, payload, p_now from requested where stored),
     waiting as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
                                   queue, handler, payload, options, waits_for, key, blocked_at)
         select run_id, run_id, created_at, greatest(created_at, p_now), 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options, 'workflow', p_workflow_id::text, p_now
-          from asked where waits > 0),
+          from requested where waits > 0),
     at_once as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
                                 queue, handler, payload, options)
         select run_id, run_id, created_at, greatest(created_at, p_now), 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options
-          from asked where waits = 0 and not (duly.must_enter(options) or options ? 'rate'))
+          from requested where waits = 0 and not (duly.must_enter(options) or options ? 'rate'))
     insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored, queue, handler, payload, options, shard)
     select run_id, run_id, created_at, greatest(created_at, p_now), 1, p_tenant, priority, stored, queue, handler, case when not stored then payload end, options,
            duly.shard_of(run_id)
-      from asked where waits = 0 and (duly.must_enter(options) or options ? 'rate');
+      from requested where waits = 0 and (duly.must_enter(options) or options ? 'rate');
 end $$;
 
 -- Take up the workflow that a run has started before, and say how that stands. What had ended in an earlier life of the run is done again
--- where it was not done; what ends in this one settles the run, when that is in its receiver's hands.
+-- where it was not done; what ends in this one settles the run, when that is leased by its receiver.
 create or replace function duly.take_up(p_workflow_id uuid, p_run_id uuid, p_life integer, p_now timestamptz) returns text
 language plpgsql {planned by index} as $$
 #variable_conflict use_column
