@@ -17,7 +17,7 @@ import pytest
 from duly.domain.runs.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded, TimedOut
 from duly.domain.runs.progress import Progress
 from duly.domain.runs.run import Run
-from duly.worker.execute import children as pool
+from duly.worker.execute import child_processes as pool
 from duly.worker.execute import process_pool as module
 from duly.worker.execute.attempt import INTERRUPTED
 from duly.worker.execute.child import Said

@@ -15,7 +15,7 @@ from duly.cli.flags.settings import with_settings
 from duly.cli.render.output import json_option, print_json
 from duly.cli.render.say import say, visible
 from duly.clock import host_now
-from duly.domain.diagnosis.doctor import Finding, findings, is_well
+from duly.domain.diagnosis.doctor import Finding, is_well
 from duly.settings import Settings
 from duly.store.connection.session import Sessions
 from duly.store.reads import system
@@ -44,8 +44,8 @@ def doctor(settings: Settings, as_json: bool) -> int:
 async def _findings(settings: Settings) -> list[Finding]:
     if is_remote(settings):
         async with connected(settings) as client:
-            reported = (await client.system()).findings
-            return [Finding(one.code, one.severity, one.message, one.remedy) for one in reported]
+            listed = (await client.system()).findings
+            return [Finding(one.code, one.severity, one.message, one.remedy) for one in listed]
     async with (
         opened(settings) as database,
         Sessions(database, size_max=1) as sessions,
