@@ -15,7 +15,7 @@ from duly.cli.flags.settings import with_settings
 from duly.cli.render.output import json_option, print_json
 from duly.cli.render.say import say, visible
 from duly.clock import host_now
-from duly.domain.diagnosis.doctor import Finding, is_well
+from duly.domain.diagnosis.doctor import Finding, findings, is_well
 from duly.settings import Settings
 from duly.store.connection.session import Sessions
 from duly.store.reads import system
