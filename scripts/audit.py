@@ -24,7 +24,7 @@ _NAMES_SHOWN_MAX = 5
 
 
 class Answer(NamedTuple):
-    """What one tool has said."""
+    """The report of one tool."""
 
     asked: int  # packages
     found: list[str]

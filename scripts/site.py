@@ -1,4 +1,4 @@
-"""What the documentation site needs besides its pages, as hooks of mkdocs: its navigation, and links to files outside of docs/.
+"""Hooks of mkdocs for the documentation site: its navigation, and links to files outside of docs/.
 
 The navigation follows the folders, so a new page appears by itself: first those named here, then the others by name.
 """

@@ -1,4 +1,4 @@
-"""Which pages are generated, and from what."""
+"""The generated pages, and their sources."""
 
 from functools import cache
 from pathlib import Path

@@ -334,7 +334,7 @@ WORK = {
     "_time_out": """
         insert into duly.awaited (run_id, fence, worker_id, deadline_at)
         values (gen_random_uuid(), 1, gen_random_uuid(), now() + interval '1 hour')""",
-    "_tell": "insert into duly.completion_callbacks values (gen_random_uuid(), 1, gen_random_uuid(), '{}', now())",
+    "_deliver_callbacks": "insert into duly.completion_callbacks values (gen_random_uuid(), 1, gen_random_uuid(), '{}', now())",
     "_run_workflow_tasks": (
         "insert into duly.workflow_tasks (workflow_id, what, due_at) values (gen_random_uuid(), 'look', now())"
     ),
@@ -455,7 +455,7 @@ class TestLoop:
                 asked.set()
                 await asyncio.Event().wait()
 
-            await database.execute(WORK["_tell"])
+            await database.execute(WORK["_deliver_callbacks"])
             monkeypatch.setattr(service, "tell", tell_for_ever)
             running = asyncio.create_task(maintenance.run())
             async with asyncio.timeout(5):

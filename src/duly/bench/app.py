@@ -1,4 +1,4 @@
-"""The handlers that are measured: one that does nothing, and one that notes when it was called by the host's own clock."""
+"""The handlers that are measured: one that does nothing, and one that records when it was called by the host's own clock."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ async def _timed(connections: Sequence[Connection], work: Callable[[Connection],
 
 
 def batch_of(size: int) -> tuple[list[UUID], list[datetime]]:
-    """Make the rows of one insert."""
+    """Build the rows of one insert."""
     now = datetime.now(UTC)
     return [uuid4() for _ in range(size)], [now] * size
 

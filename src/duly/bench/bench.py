@@ -50,11 +50,11 @@ class Bench(msgspec.Struct, frozen=True):
         )
 
     def stamps(self) -> list[Stamp]:
-        """Read what the handlers noted, once their processes have ended."""
+        """Read what the handlers recorded, once their processes have ended."""
         return list(stamps.read(path for path in sorted(self.folder.iterdir()) if path.is_file()))
 
     async def stamps_by_database(self) -> list[Stamp]:
-        """Read what the handlers noted, as the database's clock would have shown it, should it be another than ours."""
+        """Read what the handlers recorded, as the database's clock would have shown it, should it be another than ours."""
         offset = await self.place.clock_offset()
         return [stamp.shifted(offset) for stamp in self.stamps()] if offset else self.stamps()
 

@@ -1,4 +1,4 @@
-"""When handlers were called, by the host's own clock: kept in memory while they run, written to a file at the end."""
+"""The moments at which handlers were called, by the clock of the host: kept in memory while they run, then written to a file."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Stamps:
         self._bytes += _LAYOUT.pack(run_id, due, started)
 
     def write(self, path: Path) -> None:
-        """Hand the notes over."""
+        """Write the stamps to a file."""
         path.write_bytes(self._bytes)
 
 
 def read(paths: Iterable[Path]) -> Iterator[Stamp]:
-    """Read the notes of several processes."""
+    """Read the stamps of several processes."""
     for path in paths:
         if path.exists():
             yield from map(Stamp._make, _LAYOUT.iter_unpack(path.read_bytes()))

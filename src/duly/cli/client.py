@@ -36,7 +36,7 @@ def is_remote(settings: Settings) -> bool:
 
 
 def with_client(*names: str, options: Callable[[Command], Command] = json_option) -> Callable[[Command], Command]:
-    """Make a command of a coroutine function that takes `client`, and the values of its flags: --json, --url and settings."""
+    """Turn into a command a coroutine function that takes `client`, and the values of its flags: --json, --url and settings."""
 
     def decorate(function: Command) -> Command:
         @wraps(function)
@@ -49,7 +49,7 @@ def with_client(*names: str, options: Callable[[Command], Command] = json_option
 
 
 def lists(columns: Columns, empty: str) -> Callable[[Command], Command]:
-    """Make a command of a coroutine function that reads rows with `client`: they are shown in columns, or `empty` is
+    """Turn into a command a coroutine function that reads rows with `client`: they are shown in columns, or `empty` is
     printed.
     """
 

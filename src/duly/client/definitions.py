@@ -19,7 +19,7 @@ from duly.wire.jobs.jobs import CreatedJob, Job
 from duly.wire.jobs.verbs import TriggeredRun
 
 Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget | JobTarget | str
-"""What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
+"""The target of a job: a plain name is that of a handler, and what was read of a job can be sent as it is."""
 
 
 _NOW = datetime(2000, 1, 1, tzinfo=UTC)  # stands in for the moment of a job that has none

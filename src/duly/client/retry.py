@@ -127,7 +127,7 @@ def _headers(request: ApiRequest[T], rng: Rng) -> dict[str, str]:
 
 
 def _fresh(rng: Rng) -> str:
-    """Make up a key that no other process has, forks included."""
+    """Create a key that no other process has, forks included."""
     return rng.secret(16).hex()
 
 

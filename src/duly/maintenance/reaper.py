@@ -1,7 +1,7 @@
 """The reaper: expires the lease of a worker without heartbeats, and moves its runs on.
 
 A worker is lost when its lease has expired in database time and its heartbeat has not changed for a whole lease on the
-reaper's own monotonic clock; so a step of the database clock forwards expires nobody. After a step backwards `until`
+reaper's own monotonic clock; so a step of the database clock forwards expires no worker. After a step backwards `until`
 lies far ahead of what a lease can be: then the unchanged heartbeat alone decides. The worker's row is removed first: no
 claim can follow it.
 

@@ -106,7 +106,7 @@ def start(
     settings: Mapping[str, str] | None = None,
     on_wait: OnWait | None = None,
 ) -> Embedded:
-    """Start a server on the folder `data`, made if it is new; call it from the main thread, before there is a loop.
+    """Start a server on the folder `data`, created if it is new; call it from the main thread, before there is a loop.
 
     A server left over from a process that was killed is stopped first. Raises an `EmbeddedError` that names the remedy.
     """
@@ -212,7 +212,7 @@ def parent_to_die_with() -> int:
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open the server's log at its end; one that has grown large is put aside first."""
+    """Open the server's log at its end; one that has grown large is renamed first."""
     if path.exists() and path.stat().st_size > _LOG_BYTES_MAX:
         path.rename(path.with_suffix(".log.1"))
     log = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600), "ab")
@@ -222,14 +222,14 @@ def open_log(path: Path) -> IO[bytes]:
 
 def wait_until_ready(server: Server, folder: Folder, begin: int, on_wait: OnWait | None) -> None:
     """Wait until the server takes connections, for as long as it lives: a recovery takes its time."""
-    started, reported = time.monotonic(), 0.0
+    started, notified_at = time.monotonic(), 0.0
     while not is_ready(server, folder.pgdata):
         if server.poll() is not None:
             words = "\n".join(last_lines(folder.log, begin))
             raise ServerFailed(f"PostgreSQL did not start on {folder.pgdata}; it said:\n{words}")
         waited = time.monotonic() - started
-        if on_wait and waited - reported >= 1.0:
-            reported = waited
+        if on_wait and waited - notified_at >= 1.0:
+            notified_at = waited
             on_wait(waited, "".join(last_lines(folder.log, begin)[-1:]))
         time.sleep(POLL_SECONDS)
 

@@ -6,7 +6,7 @@ data/                0700
     postgres.log     what the server says
     postgres.new-…/  a first start or a reset under way, or one that was killed
 
-Nothing here initialises or removes a folder that may hold data: a cluster is made in a new folder, and renamed when it
+Nothing here initialises or removes a folder that may hold data: a cluster is created in a new folder, and renamed when it
 is complete. Only a new folder that carries our mark is removed: it was never a server's, or somebody has given it up.
 """
 
@@ -29,7 +29,7 @@ ROLE = "duly"
 DATABASE = "duly"
 API_ROLE = "duly_api"
 _MARK = "made-by-duly"
-_ROLES_MARK = "duly-roles"  # in PGDATA: the roles below are made
+_ROLES_MARK = "duly-roles"  # in PGDATA: the roles below exist
 _LET_GO_SECONDS = 2.0
 
 # No superuser can ever log in. What needs one is done here, in single-user mode, before the server first starts.
@@ -61,7 +61,7 @@ class Folder:
         self.log = self.data / "postgres.log"
 
     def lock(self) -> int:
-        """Take the folder for this process, made if it is missing; gives the descriptor whose end ends the hold."""
+        """Take the folder for this process, created if it is missing; returns the descriptor that holds the lock."""
         try:
             self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.data / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -99,7 +99,7 @@ class Folder:
         )
 
     def major(self) -> str | None:
-        """Tell which major version made the cluster in here; None when there is none, and nothing else in its place."""
+        """Return the major version that created the cluster in here; None when the folder is empty or missing."""
         if not os.path.lexists(self.pgdata):
             return None
         try:
@@ -109,7 +109,7 @@ class Folder:
             ours, version = False, ""
         except OSError as error:
             raise DataFolderRefused(
-                f"{self.pgdata} cannot be read: {error}: run as the account that made it"
+                f"{self.pgdata} cannot be read: {error}: run as the account that created it"
             ) from error
         if not ours:
             raise DataFolderRefused(
@@ -127,7 +127,7 @@ class Folder:
             )
 
     def initialise(self, binaries: Binaries, *, durable: bool) -> None:
-        """Make a new cluster beside its place, and rename it when it is complete."""
+        """Create a new cluster beside its final path, and rename it when it is complete."""
         new = self._new()
         try:
             (new / _MARK).touch(mode=0o600)
@@ -139,10 +139,10 @@ class Folder:
             synchronise(self.data)
 
     def remove_cluster(self) -> None:
-        """Remove the data for good. Raises DataFolderRefused when Duly has not made it."""
+        """Remove the data for good. Raises DataFolderRefused when Duly has not created it."""
         if self.major() is None:
             return
-        # It leaves its place whole: half a cluster in there would be taken for somebody else's, and kept.
+        # It leaves its path whole: half a cluster in there would be taken for somebody else's, and kept.
         given_up = self._new()
         (given_up / _MARK).touch(mode=0o600)
         self.pgdata.rename(given_up / "postgres")
@@ -180,7 +180,7 @@ def remove_leftover(new: Path) -> None:
 
 
 def make_cluster(pgdata: Path, binaries: Binaries, *, durable: bool) -> None:
-    """Make a cluster with the engine's role and database, and bring it to the disk."""
+    """Create a cluster with the engine's role and database, and bring it to the disk."""
     pgdata.mkdir(mode=0o700)
     os.chown(pgdata, binaries.account.uid, binaries.account.gid)
     superuser = f"bootstrap_{secrets.token_hex(4)}"
@@ -194,7 +194,7 @@ def make_cluster(pgdata: Path, binaries: Binaries, *, durable: bool) -> None:
 
 
 def make_roles(pgdata: Path, binaries: Binaries) -> None:
-    """Make the roles that a folder of an older version lacks, while no server runs on it. A mark says that they are there."""
+    """Create the roles that a folder of an older version lacks, while no server runs on it. A mark says that they are there."""
     if not (pgdata / _ROLES_MARK).exists():
         durably = tuple(option for option in _SINGLE_USER if option != "-F")
         binaries.run("postgres", *durably, pgdata=pgdata, stdin=_ROLES)

@@ -57,7 +57,7 @@ def clamp(value: int, low: int, high: int) -> int:
 
 
 def memory_of_machine() -> int:
-    """Tell how many bytes of memory we may use: the machine's, or fewer in a container with a limit."""
+    """Return how many bytes of memory we may use: the machine's, or fewer in a container with a limit."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = _CGROUP_LIMIT.read_text(encoding="utf-8").strip()

@@ -2,7 +2,7 @@
 
 It lies in PGDATA itself, which is 0700, as long as its path fits into the bytes the kernel gives a socket's name;
 otherwise in a short private folder of its own, whose name follows from that of the data folder. The server writes the
-place into its `postmaster.pid`, and there another process finds it.
+path into its `postmaster.pid`, and there another process finds it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SOCKET = ".s.PGSQL.5432"
 IN_PGDATA = "."
 # With the closing zero the kernel takes 108 bytes on Linux and 104 elsewhere.
 _PATH_BYTES_MAX = 103
-_SHARED = Path("/tmp")  # noqa: S108 - what we make in it is private, and verified.
+_SHARED = Path("/tmp")  # noqa: S108 - what we create in it is private, and verified.
 
 
 def make_socket_folder(pgdata: Path, account: Account) -> str:
-    """Choose the socket's folder, as the server is told it, and make it if it is not PGDATA."""
+    """Choose the socket's folder, as the server gets it, and create it if it is not PGDATA."""
     if fits(pgdata):
         return IN_PGDATA
     name = f"duly-{hashlib.sha256(os.fsencode(pgdata)).hexdigest()[:16]}"
@@ -37,7 +37,7 @@ def make_socket_folder(pgdata: Path, account: Account) -> str:
 
 
 def remove_socket_folder(socket_folder: str) -> None:
-    """Remove a folder made for the socket, unless anything is left in it."""
+    """Remove a folder created for the socket, unless anything is left in it."""
     if socket_folder != IN_PGDATA:
         with suppress(OSError):
             Path(socket_folder).rmdir()
@@ -49,7 +49,7 @@ def fits(folder: Path) -> bool:
 
 
 def short_folders(account: Account) -> list[Path]:
-    """List where a private folder may be made, the best first; `account` has to reach it too."""
+    """List where a private folder may be created, the best first; `account` has to reach it too."""
     preferred = [Path(f"/run/user/{account.uid}"), Path(tempfile.gettempdir())] if account.is_ours else [Path("/run")]
     return [folder for folder in preferred if os.access(folder, os.W_OK)] + [_SHARED]
 

@@ -61,7 +61,7 @@ _Owner = TypeVar("_Owner", bound=_OfAnApp)
 def sync_twin(
     method: Callable[Concatenate[_Owner, _Parameters], Coroutine[Any, Any, _Answer]],
 ) -> Callable[Concatenate[_Owner, _Parameters], _Answer]:
-    """Make the sync version of an async method: it does the same on the app's own loop, and waits."""
+    """Build the sync version of an async method: it does the same on the app's own loop, and waits."""
 
     @wraps(method)
     def twin(self: _Owner, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Answer:

@@ -98,7 +98,7 @@ class Connections:
         return self._url or _found(_settings())
 
     async def check_tenant(self, tenant: int) -> None:
-        """Refuse a tenant that does not exist, whose work nobody would see; checked once. Raises NotFound."""
+        """Refuse a tenant that does not exist, whose runs would never start; checked once. Raises NotFound."""
         if tenant == TENANT_DEFAULT or tenant in self._tenants:
             return
         if await tenants.find(await self.database(), tenant) is None:

@@ -120,7 +120,7 @@ class Submitter(Generic[Q, T]):
         return self._handles(key, submitted)
 
     def _checked(self, send: Send) -> Send:
-        """Check first that the tenant exists. On a caller's own connection nobody checks: it may have no right to."""
+        """Check first that the tenant exists. It is not checked on a caller's own connection, which may have no right to."""
 
         async def checked(connection: Connection, key: str) -> Sequence[Submitted]:
             await self._app.connections.check_tenant(self._tenant)

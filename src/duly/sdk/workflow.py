@@ -96,7 +96,7 @@ class Workflow:
     """
 
     item = Item()
-    """What stands, in the arguments of a mapped node, for the item that a run is for."""
+    """The placeholder, in the arguments of a mapped node, for the item of a run."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Workflow:
         """Add a node with one run for each item of a list that is another node's result; its own result is the list of
         theirs.
 
-        The item is the first argument, unless `item` stands among the arguments. Raises as `add` does.
+        The item is the first argument, unless `item` is among the arguments. Raises as `add` does.
         """
         if not isinstance(over, Reference):
             raise InvalidArguments(

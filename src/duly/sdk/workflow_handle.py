@@ -76,8 +76,8 @@ class WorkflowHandle:
         if state != "succeeded":
             raise WorkflowFailed(found)
         done = [one for one in found["nodes"] if one["state"] == "succeeded"]
-        dependency = {edge["node"] for one in done for edge in one["parents"]}
-        return {one["name"]: await self._result(one["name"]) for one in done if one["name"] not in dependency}
+        depended_on = {edge["node"] for one in done for edge in one["parents"]}
+        return {one["name"]: await self._result(one["name"]) for one in done if one["name"] not in depended_on}
 
     async def cancel(self, reason: str = "cancelled on request") -> str:
         """Cancel it: no node starts any more, and active ones are asked to stop. Returns its state. Raises NotFound."""

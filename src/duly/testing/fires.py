@@ -29,7 +29,7 @@ class Line:
 class Fire:
     """One attempt. `outcome` is its own, `state` the run's after it: succeeded, retrying, dead or cancelled.
 
-    `missed` is how many occurrences noticed too late its run stands for; 0 when it was on time.
+    `missed` is how many missed occurrences its run makes up for; 0 when it was on time.
     """
 
     handler: str

@@ -32,7 +32,7 @@ class Scratch:
         self._background.run(self._make_template())
 
     def create(self, at: datetime) -> tuple[str, str]:
-        """Make a database whose clock stands at `at`. Returns its name and address."""
+        """Create a database whose clock is set to `at`. Returns its name and address."""
         name = f"test_{next(self._numbers)}"
         self._background.run(self._create(name, at))
         return name, self._url(name)

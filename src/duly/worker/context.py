@@ -147,7 +147,7 @@ class RunContext:
 
     @property
     def missed(self) -> int:
-        """Return how many occurrences noticed too late this run stands for, including itself; 0 when it is on time."""
+        """Return how many missed occurrences this run makes up for, including itself; 0 when it is on time."""
         return self._run.history.missed
 
     @property
@@ -255,7 +255,7 @@ class RunContext:
         return self._started_at is not None
 
     def mark_cancelled(self) -> None:
-        """Tell the handler, from any thread, that the run was asked to stop."""
+        """Notify the handler, from any thread, that the run was asked to stop."""
         self._cancelled = True
 
     def keep_line(self, level: str, message: str, fields: dict[str, Any]) -> None:

@@ -197,8 +197,8 @@ class Engine:
             if self._stopping:
                 await asyncio.wait({settling}, timeout=grace_seconds)
                 settling.cancel()
-            # Otherwise it goes on beside the next life: when the database is back, outcomes still count where nobody
-            # else has the run.
+            # Otherwise it goes on beside the next life: when the database is back, outcomes still count where no other
+            # worker has the run.
 
     def stop(self) -> None:
         """Ask for a graceful end."""
@@ -454,7 +454,7 @@ class Engine:
             self.outbox.put(settled)
 
     def _slots_came_free(self) -> None:
-        if self._slots.waiting:  # otherwise nobody wants them
+        if self._slots.waiting:  # otherwise no run waits for them
             self._wake_starts.set()
         self._claiming.wake_if_worthwhile()
 
@@ -485,7 +485,7 @@ class Engine:
             self._spawn(self._tidy_up(named, []))
 
     async def _settle_after_progress(self, settled: list[Settled | Deferred]) -> None:
-        """Write the progress of runs while the lease stands, then their outcomes."""
+        """Write the progress of runs while the lease is valid, then their outcomes."""
         try:
             if self._worker_lease.is_safe:
                 await self._services.flush_progress()

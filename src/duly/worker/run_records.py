@@ -85,7 +85,7 @@ class WorkerServices:
         self._progress[run.run_id, run.fence] = progress
 
     async def save_checkpoint(self, run: Run, body: str) -> bool:
-        """Write a checkpoint, on the engine's loop; while the database does not answer and the lease stands, try again."""
+        """Write a checkpoint, on the engine's loop; while the database does not answer and the lease is valid, try again."""
         while True:
             try:
                 return await runs.save_checkpoint(self._database, run.run_id, run.fence, self._worker_id, body)

@@ -244,7 +244,7 @@ class Worker:
                 process_pool.close()
             try:
                 await self._targets.end()
-                self._report_left_running()  # while the lease stands: after its end another worker may run it
+                self._report_left_running()  # while the lease is valid: after its end another worker may run it
             finally:
                 await worker_lease.stop()
 
@@ -353,7 +353,7 @@ class Worker:
         identity: Identity,
         worker_lease: WorkerLease,
     ) -> Executor:
-        """Make an executor, without using the handlers' loop: a handler of an earlier life may block it."""
+        """Build an executor, without using the handlers' loop: a handler of an earlier life may block it."""
         engine_loop = asyncio.get_running_loop()
 
         def carry(ended: list[Ended]) -> None:
@@ -380,7 +380,7 @@ class Worker:
             self._settle_late(settling, worker_id, late)
 
     def _settle_late(self, settling: Database, worker_id: UUID, late: Sequence[Settled | Deferred]) -> None:
-        """Settle outcomes of an earlier life under its id: they count where nobody else holds the run."""
+        """Settle outcomes of an earlier life under its id: they count where no other worker holds the run."""
         if not late:
             return
         outbox = Outbox(settling, worker_id, rng=self._rng, log=self._log, on_settled=lambda _: None)

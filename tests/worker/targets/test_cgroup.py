@@ -150,7 +150,7 @@ def test_where_they_cannot_be_written_it_says_so():
 
     said = looked(f"mount -o remount,bind,ro {mounted}")
 
-    assert said.startswith("None|no control group can be made in ")
+    assert said.startswith("None|no control group can be created in ")
     assert said.endswith("; let this user write there")
 
 
@@ -248,7 +248,7 @@ async def test_control_group_that_cannot_be_created_fails_the_attempt_and_is_nam
         taken.remove()
 
     assert isinstance(outcome, Failed)
-    assert outcome.reason.startswith("the control group of /bin/sh could not be made: ")
+    assert outcome.reason.startswith("the control group of /bin/sh could not be created: ")
     assert taken.folder.name in outcome.reason
     assert outcome.retryable
 

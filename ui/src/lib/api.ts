@@ -20,7 +20,7 @@ export function address(path: string, query: Query = {}): string {
 export async function ask<T>(method: string, path: string, { query, body, headers, signal }: Ask = {}): Promise<T> {
   const given: Record<string, string> = { Accept: 'application/json', ...headers }
   if (body !== undefined) given['Content-Type'] ??= 'application/json'
-  if (method !== 'GET' && session.who?.csrf) given['X-Duly-CSRF'] = session.who.csrf
+  if (method !== 'GET' && session.current?.csrf) given['X-Duly-CSRF'] = session.current.csrf
   let answer: Response
   try {
     answer = await fetch(address(path, query), {

@@ -12,11 +12,11 @@ const named = (scope: Scope) => ('ids' in scope ? { ids: scope.ids } : scope.fil
 
 export const counted = (verb: Verb, scope: Scope): Promise<Answer> => post<Answer>(verb.path, { ...named(scope), dry_run: true, limit: COUNTED_MAX })
 
-export async function carriedOut(verb: Verb, scope: Scope, more: Record<string, unknown>, tell: (answer: Answer) => void): Promise<void> {
+export async function carriedOut(verb: Verb, scope: Scope, more: Record<string, unknown>, onBatch: (answer: Answer) => void): Promise<void> {
   let token: string | null = null
   do {
     const answer: Answer = await post<Answer>(verb.path, { ...named(scope), ...more, limit: verb.batch ?? BATCH, ...(token && { page_token: token }) })
-    tell(answer)
+    onBatch(answer)
     token = answer.next_page_token
   } while (token !== null)
 }

@@ -9,18 +9,18 @@ let worker: Worker | undefined
 let number = 0
 const waiting = new Map<number, (layout: Layout) => void>()
 
-export function place(asked: ToPlace): Promise<Layout> {
+export function place(request: ToPlace): Promise<Layout> {
   worker ??= started()
   const mine = ++number
-  worker.postMessage({ number: mine, asked })
+  worker.postMessage({ number: mine, request })
   return new Promise((resolve) => waiting.set(mine, resolve))
 }
 
 function started(): Worker {
-  const made = new Worker(new URL('./layout.worker.ts', import.meta.url), { type: 'module' })
-  made.onmessage = ({ data }: MessageEvent<{ number: number; layout: Layout }>) => {
+  const created = new Worker(new URL('./layout.worker.ts', import.meta.url), { type: 'module' })
+  created.onmessage = ({ data }: MessageEvent<{ number: number; layout: Layout }>) => {
     waiting.get(data.number)?.(data.layout)
     waiting.delete(data.number)
   }
-  return made
+  return created
 }

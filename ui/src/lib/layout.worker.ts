@@ -5,9 +5,9 @@ import type { Direction, Layout, Point, ToPlace } from './layout'
 const LABEL = { width: 74, height: 20, labelpos: 'c' as const }
 const QUICKLY = 150 // boxes; beyond that the better ranking takes longer than it is worth
 
-function best(asked: ToPlace): Layout {
-  const zoom = ({ width, height }: Layout) => Math.min(1, asked.room.width / width, asked.room.height / height)
-  const [right, down] = [placed(asked, 'LR'), placed(asked, 'TB')]
+function best(request: ToPlace): Layout {
+  const zoom = ({ width, height }: Layout) => Math.min(1, request.room.width / width, request.room.height / height)
+  const [right, down] = [placed(request, 'LR'), placed(request, 'TB')]
   return zoom(down) > zoom(right) ? down : right
 }
 
@@ -31,4 +31,4 @@ function placed({ boxes, arrows }: ToPlace, direction: Direction): Layout {
 
 const pointOf = ({ x, y }: Point): Point => ({ x, y })
 
-addEventListener('message', ({ data }: MessageEvent<{ number: number; asked: ToPlace }>) => postMessage({ number: data.number, layout: best(data.asked) }))
+addEventListener('message', ({ data }: MessageEvent<{ number: number; request: ToPlace }>) => postMessage({ number: data.number, layout: best(data.request) }))

@@ -9,18 +9,18 @@ const IDLE_FRAMES = 10
 const POLL_FRAMES = 3
 
 class Live {
-  beat = $state(0)
+  tick = $state(0)
   isStreaming = $state(false)
   isPaused = $state(document.hidden)
   #source: EventSource | null = null
-  #beatAt = 0
+  #tickedAt = 0
   #spentUntil = 0 // Each refresh uses up a frame, of which one may be ahead: a job is created and its run starts right after.
   #waiting = 0
   #later = 0
 
   constructor() {
     setInterval(() => this.#idle(), FRAME_MS)
-    document.addEventListener('visibilitychange', () => this.#turn())
+    document.addEventListener('visibilitychange', () => this.#onVisibilityChange())
   }
 
   // Refresh, now unless a refresh just happened.
@@ -39,10 +39,10 @@ class Live {
   }
 
   start(): void {
-    if (this.#source || document.hidden || !session.who) return
+    if (this.#source || document.hidden || !session.current) return
     const source = new EventSource('/v1/events')
-    const note = () => this.#hear()
-    for (const kind of [...KINDS, 'duly.stream.gap.v1', 'duly.job.changed.v1', 'duly.workflow.changed.v1', 'duly.workflow.ended.v1']) source.addEventListener(kind, note)
+    const onEvent = () => this.#hear()
+    for (const kind of [...KINDS, 'duly.stream.gap.v1', 'duly.job.changed.v1', 'duly.workflow.changed.v1', 'duly.workflow.ended.v1']) source.addEventListener(kind, onEvent)
     source.onopen = () => (this.isStreaming = true)
     source.onerror = () => {
       this.isStreaming = false
@@ -57,7 +57,7 @@ class Live {
     this.isStreaming = false
   }
 
-  #turn(): void {
+  #onVisibilityChange(): void {
     this.isPaused = document.hidden
     if (document.hidden) return this.stop()
     this.start()
@@ -65,18 +65,18 @@ class Live {
   }
 
   #idle(): void {
-    if (document.hidden || !session.who) return
+    if (document.hidden || !session.current) return
     if (!this.#source) this.start()
     const rest = this.isStreaming ? IDLE_FRAMES : POLL_FRAMES
-    if (performance.now() - this.#beatAt >= rest * FRAME_MS) this.touch()
+    if (performance.now() - this.#tickedAt >= rest * FRAME_MS) this.touch()
   }
 
   #frame(): void {
     this.#waiting = 0
-    if (document.hidden || !session.who) return
-    this.#beatAt = performance.now()
-    this.#spentUntil = Math.max(this.#spentUntil, this.#beatAt) + FRAME_MS
-    this.beat += 1
+    if (document.hidden || !session.current) return
+    this.#tickedAt = performance.now()
+    this.#spentUntil = Math.max(this.#spentUntil, this.#tickedAt) + FRAME_MS
+    this.tick += 1
   }
 }
 

@@ -4,7 +4,7 @@ import { ask } from './api'
 // What a screen or a button requires: a scope, or the operator (an admin of the first tenant).
 export type Need = 'jobs:read' | 'jobs:write' | 'admin' | 'operator'
 
-export type Who = {
+export type SessionInfo = {
   tenant: number
   tenant_name: string
   key_id: string
@@ -16,20 +16,20 @@ export type Who = {
 }
 
 class Session {
-  who = $state<Who | null>(null)
+  current = $state<SessionInfo | null>(null)
   isKnown = $state(false)
 
   async find(): Promise<void> {
     try {
-      this.who = await ask<Who>('GET', '/v1/session')
+      this.current = await ask<SessionInfo>('GET', '/v1/session')
     } catch {
-      this.who = null
+      this.current = null
     }
     this.isKnown = true
   }
 
   async logIn(key: string): Promise<void> {
-    this.who = await ask<Who>('POST', '/v1/session', { body: { key } })
+    this.current = await ask<SessionInfo>('POST', '/v1/session', { body: { key } })
   }
 
   async logOut(): Promise<void> {
@@ -41,12 +41,12 @@ class Session {
   }
 
   end(): void {
-    this.who = null
+    this.current = null
   }
 
   may(scope: string): boolean {
-    if (scope === 'operator') return this.who?.is_operator ?? false
-    return this.who?.scopes.includes(scope) ?? false
+    if (scope === 'operator') return this.current?.is_operator ?? false
+    return this.current?.scopes.includes(scope) ?? false
   }
 }
 

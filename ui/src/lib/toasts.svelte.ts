@@ -10,7 +10,7 @@ class Toasts {
   all = $state<Toast[]>([])
   #number = 0
 
-  tell(text: string, link?: Toast['link']): void {
+  show(text: string, link?: Toast['link']): void {
     this.#add({ number: ++this.#number, kind: 'good', text, ...(link && { link }) })
   }
 

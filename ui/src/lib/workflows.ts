@@ -26,8 +26,8 @@ export const isMet = (on: On, state: NodeState): boolean =>
 
 // The nodes of a job's target, whose dependencies may be plain names.
 export function plannedOf(nodes: Record<string, unknown>): Planned[] {
-  return Object.entries(nodes).map(([name, told]) => {
-    const { depends_on = [], map } = told as { depends_on?: (string | { node: string; on?: On })[]; map?: unknown }
+  return Object.entries(nodes).map(([name, fields]) => {
+    const { depends_on = [], map } = fields as { depends_on?: (string | { node: string; on?: On })[]; map?: unknown }
     return { name, depends_on: depends_on.map((one) => (typeof one === 'string' ? { node: one, on: 'success' } : { node: one.node, on: one.on ?? 'success' })), item_of: null, added_by: null, isMap: Boolean(map) }
   })
 }

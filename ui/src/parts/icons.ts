@@ -5,7 +5,7 @@ export const ICONS: Record<string, string> = {
   play: 'M5 3.5v9l7.5-4.5z',
   pause: 'M5.5 3.5v9M10.5 3.5v9',
   clock: 'M8 2.2a5.8 5.8 0 1 0 0 11.6A5.8 5.8 0 0 0 8 2.2zM8 5v3.2l2.2 1.3',
-  gate: 'M3 13V5l5-2.5L13 5v8M3 9h10',
+  barrier: 'M3 13V5l5-2.5L13 5v8M3 9h10',
   retry: 'M13 8a5 5 0 1 1-1.6-3.7M13 2.5v3h-3',
   skull: 'M8 2.5a5 5 0 0 0-3 9v2h6v-2a5 5 0 0 0-3-9zM6.2 8h.01M9.8 8h.01',
   skip: 'M3.5 4l5 4-5 4zM11.5 4v8',

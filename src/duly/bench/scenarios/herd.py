@@ -78,7 +78,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 
 async def _fill(bench: Bench, database: Database, options: Options) -> datetime:
-    """Make the herd. Returns its instant."""
+    """Submit the herd. Returns its instant."""
     jitter = f"PT{options.jitter_seconds:g}S"
     schedule = {"trigger": {"type": "cron", "expr": "0 3 * * *", "tz": "Europe/Berlin"}, "jitter": {"max": jitter}}
     with bench.steps.step(f"{options.jobs:,} jobs"):

@@ -37,7 +37,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Make jobs durable: in batches, and one by one."""
+    """Submit jobs durably: in batches, and one by one."""
     async with bench.baseline(options.runs) as meter, bench.database() as database:
         seconds = await _in_batches(bench, database, options)
         async with baseline.opened(bench.place.url, 1) as [bare]:

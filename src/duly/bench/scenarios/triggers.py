@@ -172,13 +172,13 @@ def _walk(compiled: Compiled) -> float:
 def _cohort_hit(compiled: Sequence[Compiled]) -> float:
     """Measure finding the next moment of a cohort that another job has asked for already."""
     cohorts = {(number, NOW): each.next_after(NOW) for number, each in enumerate(compiled)}
-    requested = [(number, NOW + timedelta(0)) for number in range(len(compiled))] * _STEPS
+    lookups = [(number, NOW + timedelta(0)) for number in range(len(compiled))] * _STEPS
 
     def look() -> None:
-        for pair in requested:
+        for pair in lookups:
             cohorts.get(pair)
 
-    return _best(look) / len(requested)
+    return _best(look) / len(lookups)
 
 
 def _best(call: Callable[[], object]) -> float:

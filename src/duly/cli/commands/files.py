@@ -24,8 +24,8 @@ COLUMNS = {
 }
 
 
-def _text(reported: msgspec.Struct) -> str:
-    return difference_text(msgspec.convert(msgspec.to_builtins(reported), Difference))
+def _text(difference: msgspec.Struct) -> str:
+    return difference_text(msgspec.convert(msgspec.to_builtins(difference), Difference))
 
 
 JOB_COLUMNS: Columns = {

@@ -14,7 +14,7 @@ import msgspec
 from duly.cli.client import with_client
 from duly.cli.flags.names import tenant_named
 from duly.cli.render.output import answer
-from duly.cli.render.queue import reported, resume_line
+from duly.cli.render.queue import pause_text, resume_line
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.jobs.job import check_name
 from duly.domain.limits.pause import Scope
@@ -111,4 +111,4 @@ def _as_tenant() -> str:
 
 def _others(scope: Scope, remaining: Sequence[Pause]) -> list[str]:
     """Return the other pauses that cover all of a scope, or some of it."""
-    return [f"  also paused: {reported(pause)}" for pause in remaining if Scope(pause.tenant, pause.queue) != scope]
+    return [f"  also paused: {pause_text(pause)}" for pause in remaining if Scope(pause.tenant, pause.queue) != scope]

@@ -194,8 +194,8 @@ async def resume(client: AsyncClient, workflow_ids: tuple[UUID, ...], as_json: b
 async def replay(client: AsyncClient, workflow_id: UUID, node: str, dry_run: bool, as_json: bool) -> None:
     """Replay NODE of WORKFLOW and its descendants. The other nodes keep their results."""
     done = await client.workflows.replay(workflow_id, node, dry_run=dry_run)
-    reported = {"nodes": done.nodes, "recreated": done.recreated, "kept": done.kept}
-    answer(as_json, {"workflow_id": workflow_id, **reported, "dry_run": dry_run}, *_replayed(done, dry_run=dry_run))
+    changes = {"nodes": done.nodes, "recreated": done.recreated, "kept": done.kept}
+    answer(as_json, {"workflow_id": workflow_id, **changes, "dry_run": dry_run}, *_replayed(done, dry_run=dry_run))
 
 
 def _replayed(done: WorkflowReplayed, *, dry_run: bool) -> Iterator[str]:
@@ -203,7 +203,7 @@ def _replayed(done: WorkflowReplayed, *, dry_run: bool) -> Iterator[str]:
     said = some(count, "node would run", "nodes would run") if dry_run else some(count, "node runs", "nodes run")
     yield f"workflow {done.workflow_id}: {said} again: {', '.join(done.nodes[:20])}"
     if dry_run:
-        recreated = f", {some(len(done.recreated), 'item')} would be made anew" if done.recreated else ""
+        recreated = f", {some(len(done.recreated), 'item')} would be created anew" if done.recreated else ""
         yield f"{some(done.kept, 'node')} would keep what came of it{recreated}; nothing was changed"
 
 

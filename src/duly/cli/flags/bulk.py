@@ -94,8 +94,8 @@ async def change_many(verb: Verb, many: Many, *, as_json: bool = False) -> int:
         many = msgspec.structs.replace(many, limit=counted.matched)
     done, is_cut = await _walk(verb, many, dry_run=many.dry_run)
     if as_json:
-        reported = {"matched": done.matched, verb.count: done.changed, "dry_run": many.dry_run, "sample": done.sample}
-        print_json({**reported, "refused": [{"id": one.id, "why": one.reason} for one in done.refused], "more": is_cut})
+        document = {"matched": done.matched, verb.count: done.changed, "dry_run": many.dry_run, "sample": done.sample}
+        print_json({**document, "refused": [{"id": one.id, "why": one.reason} for one in done.refused], "more": is_cut})
     else:
         _print_result(verb, done, dry_run=many.dry_run, is_cut=is_cut)
     return REFUSED if done.refused else 0

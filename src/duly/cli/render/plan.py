@@ -45,9 +45,9 @@ def plan_lines(plan: Plan, manifest: Manifest, *, prune: bool, adopt: bool) -> l
     return [*calendars, *shown, *more, f"{plan.source}: {_summary(plan, prune=prune)}"]
 
 
-def plan_of(reported: Applied) -> Plan:
+def plan_of(applied: Applied) -> Plan:
     """Return the plan in the API's response."""
-    return msgspec.convert(msgspec.to_builtins(reported), Plan)
+    return msgspec.convert(msgspec.to_builtins(applied), Plan)
 
 
 def applied_lines(applied: Applied) -> list[str]:

@@ -34,7 +34,7 @@ def queue_state(found: Queue) -> str:
 def attention(found: Queue) -> list[str]:
     """Describe what needs attention in a queue."""
     pauses = found.pauses
-    paused = [f"paused: {reported(pause)}" for pause in pauses[:_PAUSES_SHOWN_MAX]]
+    paused = [f"paused: {pause_text(pause)}" for pause in pauses[:_PAUSES_SHOWN_MAX]]
     more = [f"and {some(len(pauses) - len(paused), 'pause')} more"] if len(pauses) > len(paused) else []
     overloaded = [_overloaded(found.overloads)] if found.overloads else []
     unserved = [f"no worker serves it: duly worker module:app --queue {found.name}"]
@@ -49,7 +49,7 @@ def _overloaded(overloads: Sequence[QueueOverload]) -> str:
     return f"tenant {oldest.tenant}{others} {described_overload(oldest.age_seconds, oldest.age_limit_seconds)}"
 
 
-def reported(pause: Pause) -> str:
+def pause_text(pause: Pause) -> str:
     """Describe a pause: its scope, since when, by whom, why, and how to end it."""
     scope, since = Scope(pause.tenant, pause.queue), f"since {moment(pause.paused_at)} by {pause.paused_by}"
     return f"{scope}, {since} ({pause.reason}): {resume_line(scope)}"

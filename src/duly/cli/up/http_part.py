@@ -112,7 +112,7 @@ class _HttpChild(Child):
         self.send(self._start_line)
 
     def begin(self, line: bytes) -> None:
-        """Tell it, and each of its successors, what to serve."""
+        """Send it, and each of its successors, the first line: what to serve."""
         self._start_line = line
         self.send(line)
 

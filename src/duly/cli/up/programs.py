@@ -91,7 +91,7 @@ def _keyring_of(settings: Settings) -> FindKeyring:
 
 
 def _groups(settings: Settings) -> Groups | None:
-    """Build the control groups of commands, where they can be made, and end what was left in them. Raises Refused."""
+    """Build the control groups of commands, where they can be created, and end what was left in them. Raises Refused."""
     ground = cgroup.prepare()
     if settings.command_cgroup == "required" and "memory" not in ground.controllers:
         raise Refused(

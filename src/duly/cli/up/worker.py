@@ -61,7 +61,7 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     """Run a worker for MODULE:APP, by default the `app` of the settings.
 
     It finds the `duly up` of this folder, or uses DULY_DATABASE_URL. It serves the queues of the app's handlers and
-    `default`, unless --queues names others. Ctrl-C lets runs finish and hands back what has not started.
+    `default`, unless --queue names others. Ctrl-C lets runs finish and hands back what has not started.
     """
     path = app or settings.app
     name = name or process_name()

@@ -63,8 +63,8 @@ class AsyncDestinations(AsyncResource):
 
     async def open(self, destination_id: Id, *, duration: str | float = "PT10M") -> Destination:
         """Open its circuit by hand: its runs wait for so long, and then it is probed. Raises NotFound, Invalid."""
-        requested = DestinationOpening(duration=duration)
-        return await self._transport.send(posting(path("destinations", destination_id, "open"), Destination, requested))
+        opening = DestinationOpening(duration=duration)
+        return await self._transport.send(posting(path("destinations", destination_id, "open"), Destination, opening))
 
     def waiting(self, destination_id: Id, *, page_size: int | None = None) -> AsyncIterator[WaitingRun]:
         """Return the runs that wait for it, in the order in which they go on. Raises NotFound."""

@@ -101,7 +101,5 @@ class AsyncAudit(AsyncResource):
 
         `subject` is the id of the changed thing, or its name if it has no id.
         """
-        requested = {"actor": actor, "action": action, "subject": subject, "since": since, "until": until}
-        return self._transport.pages(
-            listing(path("audit"), AuditEntry, **requested, tenant=tenant, page_size=page_size)
-        )
+        filters = {"actor": actor, "action": action, "subject": subject, "since": since, "until": until}
+        return self._transport.pages(listing(path("audit"), AuditEntry, **filters, tenant=tenant, page_size=page_size))

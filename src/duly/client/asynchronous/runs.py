@@ -75,8 +75,8 @@ class AsyncRuns(AsyncResource):
         the server does not answer; the log is requested again nevertheless. Raises NotFound.
         """
         listening = self._transport.listen(path("runs", run_id, "logs"), {}, since, read_log, on_silence)
-        async with aclosing(listening) as reported:
-            async for line in reported:
+        async with aclosing(listening) as events:
+            async for line in events:
                 if isinstance(line, LogEnd):
                     return
                 yield line

@@ -64,8 +64,8 @@ class Destinations(Resource):
 
     def open(self, destination_id: Id, *, duration: str | float = "PT10M") -> Destination:
         """Open its circuit by hand: its runs wait for so long, and then it is probed. Raises NotFound, Invalid."""
-        requested = DestinationOpening(duration=duration)
-        return self._transport.send(posting(path("destinations", destination_id, "open"), Destination, requested))
+        opening = DestinationOpening(duration=duration)
+        return self._transport.send(posting(path("destinations", destination_id, "open"), Destination, opening))
 
     def waiting(self, destination_id: Id, *, page_size: int | None = None) -> Iterator[WaitingRun]:
         """Return the runs that wait for it, in the order in which they go on. Raises NotFound."""

@@ -75,8 +75,8 @@ class Runs(Resource):
         the server does not answer; the log is requested again nevertheless. Raises NotFound.
         """
         listening = self._transport.listen(path("runs", run_id, "logs"), {}, since, read_log, on_silence)
-        with closing(listening) as reported:
-            for line in reported:
+        with closing(listening) as events:
+            for line in events:
                 if isinstance(line, LogEnd):
                     return
                 yield line

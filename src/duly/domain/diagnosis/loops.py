@@ -15,7 +15,7 @@ NAMES = (
     "reserve",
     "release",
     "run_workflow_tasks",
-    "tell",
+    "deliver_callbacks",
     "time_out",
     "zones",
 )

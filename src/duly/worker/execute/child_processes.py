@@ -131,7 +131,7 @@ class ChildProcesses:
         """Start a child for one of the waiters. A failure is raised to the first of them."""
         try:
             self.offer(await self._spawn())
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+        except Exception as error:  # noqa: BLE001 - it is raised where a run waits for it
             if self._wanted and not (wanted := self._wanted.popleft()).done():
                 wanted.set_exception(error)
 

@@ -53,7 +53,7 @@ class WorkerLease:
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._closing = False
-        # No longer than between two heartbeats: so there are some more tries while the lease stands.
+        # No longer than between two heartbeats: so there are some more tries while the lease is valid.
         self._setback = Setback(min(lease_seconds / HEARTBEATS_PER_LEASE, SETBACK_SECONDS_MAX))
         self.safe_until = float("-inf")
         self.due_until = float("-inf")
@@ -61,7 +61,7 @@ class WorkerLease:
 
     @property
     def is_safe(self) -> bool:
-        """Return whether the lease certainly stands: our monotonic clock has not passed two thirds of it."""
+        """Return whether the lease is certainly valid: our monotonic clock has not passed two thirds of it."""
         return self._clock.monotonic() < self.safe_until
 
     @property
@@ -79,7 +79,7 @@ class WorkerLease:
         return min(self._clock.now(), self.due_until)
 
     async def start(self, give_up: Callable[[], bool]) -> None:
-        """Start the heartbeat process and wait for its first heartbeat, unless told to give up."""
+        """Start the heartbeat process and wait for its first heartbeat, unless `give_up` says otherwise."""
         self._reading = asyncio.create_task(self._keep_renewing(), name="worker_lease")
         while not (self.is_safe or self._reading.done() or give_up()):
             await self._clock.sleep(0.005)

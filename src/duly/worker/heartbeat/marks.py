@@ -105,7 +105,7 @@ class Marks:
 
     @property
     def renewed_until(self) -> float:
-        """The moment until which the lease certainly stands, on the monotonic clock that both share."""
+        """The moment until which the lease is certainly valid, on the monotonic clock that both share."""
         return self._read(_RENEWED)
 
     # ----------------------------------------------------------------------------------------- by the heartbeat process
@@ -137,7 +137,7 @@ class Marks:
         return [entry for slot in range(CAPACITY) if (entry := self._entry(_offset(slot))) is not None]
 
     def renew(self, until: float) -> None:
-        """Record until when the lease certainly stands."""
+        """Record until when the lease is certainly valid."""
         self._write(_RENEWED, until)
 
     def stall(self, *, is_stalled: bool) -> None:

@@ -2,7 +2,7 @@
 
 Requests ask on the handlers' loop, and are mostly answered from the worker's share without waiting. Reports are sent on
 the engine's loop, for all destinations in one statement: about every quarter of a second while there is something to
-report, and at once when somebody waits for a first share or failures come in a row. The answer is the share until the
+report, and at once when a run waits for a first share or failures come in a row. The answer is the share until the
 next one.
 """
 
@@ -55,7 +55,7 @@ class Permits:
         share, now = self._share(tenant, origin), self._clock.monotonic()
         if share.is_blocked(now):
             return False
-        is_charged = is_retry and not share.is_half_open  # a probe has to be sent, whoever sends it
+        is_charged = is_retry and not share.is_half_open  # a probe is sent even if it is a retry
         if is_charged and not share.spend_retry(now):
             return False
         has_entered = False
@@ -143,7 +143,7 @@ class Permits:
     async def _hear(self, answers: Sequence[tuple[Allowed, float]]) -> bool:
         """Take the answer to reports sent at these moments.
 
-        True: somebody waits for what only another report can bring about.
+        True: a run waits for something that only another report can provide.
         """
         urgent = False
         for allowed, said_at in answers:

@@ -107,7 +107,7 @@ class Secrets:
     def _answered(self, tenant: int, origin: str, task: asyncio.Task[list[bytes]]) -> None:
         self._reading.pop((tenant, origin), None)
         if not task.cancelled():
-            task.exception()  # nobody else may look at it
+            task.exception()  # otherwise it is logged as never retrieved
 
     async def _read(self, tenant: int, origin: str) -> list[bytes]:
         if self._database is None or self._engine_loop is None:

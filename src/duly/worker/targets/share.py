@@ -15,7 +15,7 @@ from duly.domain.targets.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE
 from duly.store.tables.destinations import Allowed, Told
 from duly.worker.targets.reservations import Reservations
 
-BELIEVED_SECONDS = 2.0  # how long a refusal holds before the next report: somebody may close the circuit by hand
+BELIEVED_SECONDS = 2.0  # how long a refusal holds before the next report: an operator may close the circuit
 LINGER_SECONDS = 2.0  # how long unused slots are kept
 WAITING_LEAST = 8  # so many may wait, or as many as there are slots, or as many as are sent in a moment
 SAVED_SECONDS = 10.0  # what a retry budget saves up at most, as time
@@ -118,7 +118,7 @@ class Share:
 
     @property
     def is_unheard(self) -> bool:
-        """Return whether the store does not know yet that somebody waits here."""
+        """Return whether the store does not know yet that a run waits here."""
         return not self.is_known or not self._reported[1]
 
     def take(self, now: float) -> bool:

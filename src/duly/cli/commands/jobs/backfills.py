@@ -69,12 +69,12 @@ async def backfill_job(
     stretch = _moment(start, "from"), _moment(end, "to")
     job_id = await job_id_of(client, job)
     make = partial(client.jobs.backfill, job_id, *stretch, rate=rate, overlap=overlap, confirm=True)
-    requested = await make(dry_run=True)
-    if not dry_run and requested.count:
-        _confirm(requested.count, yes or requested.is_partial)  # More than can be requested are refused.
-        requested = await make(dry_run=False)
-    document = {name: getattr(requested, name) for name in ("backfill_id", "count", "first", "is_partial")}
-    answer(as_json, document, *_lines(requested, job, rate, dry_run=dry_run))
+    backfill = await make(dry_run=True)
+    if not dry_run and backfill.count:
+        _confirm(backfill.count, yes or backfill.is_partial)  # More than can be requested are refused.
+        backfill = await make(dry_run=False)
+    document = {name: getattr(backfill, name) for name in ("backfill_id", "count", "first", "is_partial")}
+    answer(as_json, document, *_lines(backfill, job, rate, dry_run=dry_run))
 
 
 @click.command("backfills")
@@ -101,17 +101,17 @@ def _confirm(count: int, yes: bool) -> None:
         confirm(f"The range has {count:,} occurrences. Create all of them?")
 
 
-def _lines(requested: BackfillCreated, job: str, rate: float, *, dry_run: bool) -> list[str]:
-    first = f", from {moment(requested.first[0])}" if requested.first else ""
-    if requested.backfill_id is not None:
+def _lines(backfill: BackfillCreated, job: str, rate: float, *, dry_run: bool) -> list[str]:
+    first = f", from {moment(backfill.first[0])}" if backfill.first else ""
+    if backfill.backfill_id is not None:
         return [
-            f"backfill {requested.backfill_id}: {some(requested.count, 'occurrence')}{first}, {rate:g} a second",
+            f"backfill {backfill.backfill_id}: {some(backfill.count, 'occurrence')}{first}, {rate:g} a second",
             f"how far it has come: duly jobs backfills {quote(job)}",
-            f"to stop it: duly jobs cancel-backfill {requested.backfill_id}",
+            f"to stop it: duly jobs cancel-backfill {backfill.backfill_id}",
         ]
-    shown = [f"      {moment(one)}" for one in requested.first] if dry_run else []
-    least = "at least " if requested.is_partial else ""
-    return [f"{least}{some(requested.count, 'occurrence')}{first}; nothing was created", *shown]
+    shown = [f"      {moment(one)}" for one in backfill.first] if dry_run else []
+    least = "at least " if backfill.is_partial else ""
+    return [f"{least}{some(backfill.count, 'occurrence')}{first}; nothing was created", *shown]
 
 
 def _moment(text: str, what: str) -> datetime:

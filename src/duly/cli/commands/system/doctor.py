@@ -44,8 +44,8 @@ def doctor(settings: Settings, as_json: bool) -> int:
 async def _findings(settings: Settings) -> list[Finding]:
     if is_remote(settings):
         async with connected(settings) as client:
-            reported = (await client.system()).findings
-            return [Finding(one.code, one.severity, one.message, one.remedy) for one in reported]
+            listed = (await client.system()).findings
+            return [Finding(one.code, one.severity, one.message, one.remedy) for one in listed]
     async with (
         opened(settings) as database,
         Sessions(database, size_max=1) as sessions,

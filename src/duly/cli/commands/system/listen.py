@@ -163,8 +163,8 @@ class Listener:
             return
         word = seen.why if seen.verified is not False else f"NOT VERIFIED: {seen.why}"
         say(f"{seen.at[11:23]}  {seen.method} {seen.path}   {word}   answered {seen.answered}")
-        reported = "   ".join(f"{name}: {value}" for name, value in seen.headers.items())
-        for line in (reported, seen.body[:_SHOWN_CHARACTERS_MAX]):
+        headers = "   ".join(f"{name}: {value}" for name, value in seen.headers.items())
+        for line in (headers, seen.body[:_SHOWN_CHARACTERS_MAX]):
             if line:
                 say(f"{_INDENT}{line}")
 
