@@ -221,7 +221,7 @@ async def test_a_clock_that_is_apart_is_reported(well):
     assert "ahead of the database's" in {one.code: one.message for one in findings(facts)}["clock_differs"]
 
 
-async def test_a_host_whose_clock_is_apart_is_named_by_whoever_looks(well):
+async def test_doctor_names_a_host_whose_clock_differs(well):
     await clocks.record(well, ["worker"], "far:1", lambda: host_now() + timedelta(hours=1))
     await clocks.record(well, ["scheduler"], "near:1")
 
@@ -234,7 +234,7 @@ async def test_a_host_whose_clock_is_apart_is_named_by_whoever_looks(well):
     assert "ahead of the database's" in message
 
 
-async def test_a_process_that_is_gone_names_no_host(well, clock):
+async def test_host_clock_of_an_ended_process_is_forgotten(well, clock):
     await clocks.record(well, ["worker"], "far:1", lambda: host_now() + timedelta(hours=1))
     await clock.advance(61)
 

@@ -104,7 +104,7 @@ class Maintenance:
             (_TASK_SECONDS, self._carry_out, lambda work: work.signals),
             (_TASK_SECONDS, self._release, lambda work: work.blocked),
             (_TASK_SECONDS, self._time_out, lambda work: work.awaited),
-            (_TASK_SECONDS, self._tell, lambda work: work.callbacks),
+            (_TASK_SECONDS, self._deliver_callbacks, lambda work: work.callbacks),
             (_TASK_SECONDS, self._run_workflow_tasks, lambda work: work.tasks),
             (_TASK_SECONDS, self._check_dependents, lambda work: work.dependency_checks),
             (_SLOW_TASK_SECONDS, self._expire, _always),
@@ -152,9 +152,9 @@ class Maintenance:
         """Move on the runs of lost workers: separately, because it has to be soon."""
         await self.reaper.step()
         self.reaped_at = self._database.clock.monotonic()
-        if self.reaped_at >= self._recorded_at + _RECORD_SECONDS:
-            self._recorded_at = self.reaped_at
-            await maintenance_tasks.record(self._database, {REAP: 0.0, **self._rounds_to_note(self.reaped_at)})
+        if self.reaped_at >= self._reap_recorded_at + _RECORD_REAP_SECONDS:
+            self._reap_recorded_at = self.reaped_at
+            await maintenance_tasks.record(self._database, {REAP: 0.0, **self._rounds_to_record(self.reaped_at)})
 
     def _rounds_to_record(self, now: float) -> dict[str, float]:
         """Return the rounds of this process, every few seconds, for other processes."""

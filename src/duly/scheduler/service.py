@@ -127,7 +127,7 @@ class Scheduler:
         gained = self._epochs
         try:
             if not self._epochs:
-                await self._follow_zones()
+                await self._read_zones()
             self._epochs = await shards.lease(self._database, self.scheduler_id, self._name, __version__, LEASE)
         except Exception:
             self._epochs = {}
