@@ -33,7 +33,7 @@ SMALL = {
     "tick": ["--few", "200", "--many", "2000", "--due", "20", "--calls", "5"],
     "idle": ["--seconds", "1", "--few", "100", "--many", "400", "--firing", "100", "--firing-seconds", "1"],
     "moves": ["--jobs", "2000", "--runs", "1000", "--batch", "100"],
-    "unroutable": ["--strangers", "3000", "--limit", "10", "--claims", "3"],
+    "unroutable": ["--unroutable", "3000", "--limit", "10", "--claims", "3"],
     "lists": ["--jobs", "2000", "--attempts", "2000", "--waiting", "500", "--pages", "3"],
     "webhooks": ["--requests", "500", "--slow", "20", "--steady-per-second", "100", "--steady-seconds", "0.5"],
     "workflows": ["--workflows", "10", "--width", "20", "--chains", "5", "--pause-ms", "10"],

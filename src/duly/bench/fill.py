@@ -41,7 +41,7 @@ select duly.run_id(created_at, number::text), 1, 'default', $4, {MINUTE}, anchor
           from (select number, $5::timestamptz - (interval '1 millisecond') * ($3 - number) as created_at,
                        date_trunc('minute', $5::timestamptz) + make_interval(
                            secs => floor((number * {_PRIME} % $3)::double precision / $3 * {MINUTE})) as anchor_at
-                  from generate_series($1::bigint, $2::bigint) as number) as made) as positiond
+                  from generate_series($1::bigint, $2::bigint) as number) as made) as numbered
 """  # noqa: S608 - a number of our own
 # Runs of one handler that are ready, so far behind the present and so far apart.
 READY = """
