@@ -55,7 +55,7 @@ async def test_stalled_reaper_is_not_ready(parts, clock):
 
 
 async def test_a_loop_that_ends_no_round_is_named_though_the_others_heartbeat(parts):
-    parts.vitals.rounds = lambda _: {"carry_out": 75.0, "tell": 0.2, "expire": 60.1, "release": 60.0}
+    parts.vitals.rounds = lambda _: {"carry_out": 75.0, "deliver_callbacks": 0.2, "expire": 60.1, "release": 60.0}
     seen = await readiness(parts.vitals)
 
     [check] = [check for check in seen.checks if not check.ok]
@@ -169,10 +169,10 @@ class TestOfAProcessThatOnlyServes:
         assert await database.fetchval(noted) < first
 
     async def test_a_loop_that_ends_no_round_anywhere_is_named(self, alone, database, clock):
-        await maintenance_tasks.record(database, {"reap": 0, "carry_out": 59.5, "tell": 0})
+        await maintenance_tasks.record(database, {"reap": 0, "carry_out": 59.5, "deliver_callbacks": 0})
         assert await failing(alone) == []
         await clock.advance(1.5)
-        await maintenance_tasks.record(database, {"reap": 0, "carry_out": 61, "tell": 0})
+        await maintenance_tasks.record(database, {"reap": 0, "carry_out": 61, "deliver_callbacks": 0})
 
         assert await failing(alone) == ["round_age_seconds"]
         assert "carry_out for 61 s" in str((await readiness(alone.vitals)).checks)

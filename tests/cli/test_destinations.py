@@ -25,12 +25,12 @@ def local(database_url, tmp_path):
 def test_destination_is_created_limited_and_its_secret_is_shown_and_rotated(where, request):
     duly = request.getfixturevalue(where)
     url = f"https://{where}.example/in"
-    made = json.loads(duly("destinations", "make", url, "--json").stdout)
+    made = json.loads(duly("destinations", "create", url, "--json").stdout)
     assert (made["origin"], made["state"], made["slots"]) == (f"https://{where}.example", "closed", 100)
 
     limited = json.loads(duly("destinations", "limit", url, "--slots", "7", "--rate", "2.5", "--json").stdout)
     assert (limited["slots"], limited["rate_per_second"]) == (7, 2.5)
-    again = json.loads(duly("destinations", "make", url, "--json").stdout)
+    again = json.loads(duly("destinations", "create", url, "--json").stdout)
     assert (again["destination_id"], again["slots"]) == (made["destination_id"], 7)
     kept = json.loads(duly("destinations", "limit", made["destination_id"], "--slots", "8", "--json").stdout)
     assert (kept["slots"], kept["rate_per_second"]) == (8, 2.5)
@@ -57,14 +57,14 @@ def test_invalid_request_is_refused_with_the_remedy(local):
         local("destinations", "show", ORIGIN).stderr
     )
     assert local("destinations", "show", ORIGIN).returncode == 4
-    local("destinations", "make", ORIGIN)
+    local("destinations", "create", ORIGIN)
     assert "give a whole number from 1 to 100000" in local("destinations", "limit", ORIGIN, "--slots", "0").stderr
     assert "/rate_per_second: 0.0 is invalid" in local("destinations", "limit", ORIGIN, "--rate", "0").stderr
     assert local("destinations", "limit", ORIGIN, "--rate", "fast").returncode == 2
 
 
 def test_without_a_keyring_there_is_a_way_to_one(database_url, tmp_path):
-    refused = inside("destinations", "make", ORIGIN, "--database-url", database_url, cwd=tmp_path)
+    refused = inside("destinations", "create", ORIGIN, "--database-url", database_url, cwd=tmp_path)
 
     assert refused.returncode != 0
     assert "duly secrets new-key" in refused.stderr
@@ -72,7 +72,7 @@ def test_without_a_keyring_there_is_a_way_to_one(database_url, tmp_path):
 
 
 def test_destination_shows_its_recent_failures(local, database_url):
-    local("destinations", "make", ORIGIN)
+    local("destinations", "create", ORIGIN)
     with psycopg.connect(database_url, autocommit=True) as connection:
         [(run_id,)] = connection.execute(
             "insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome,"

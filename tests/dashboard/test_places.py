@@ -56,7 +56,7 @@ async def places(house):
     one = await a_destination(house)
     source, made = await a_file(house, report={}, clean={})
     await change(house, made["report"], priority=1)
-    await house.ask("PUT", "/v1/limits", {"queue": "reports", "places": 7})
+    await house.ask("PUT", "/v1/limits", {"queue": "reports", "slots": 7})
     await house.ask("PUT", "/v1/concurrency-keys/looked-at", {"limit": 3})
     listed = ["/destinations", f"/destinations/{one['destination_id']}", "/files", f"/files/{source}"]
     return [*listed, "/keys", "/tenants/1", "/audit", "/system"]
@@ -98,7 +98,7 @@ class TestDestinations:
         sent = page.get_by_label("Limits", exact=True)
         await expect(sent).to_contain_text("2.5 per second")
         told = await house.ask("GET", f"/v1/destinations/{one['destination_id']}")
-        assert (told["places"], told["rate_per_second"], told["retry_share"]) == (7, 2.5, 0.5)
+        assert (told["slots"], told["rate_per_second"], told["retry_share"]) == (7, 2.5, 0.5)
 
         await sent.get_by_role("button", name="Edit").click()
         await page.get_by_label("Requests per second").fill("")
@@ -271,7 +271,7 @@ class TestTenantsAndKeys:
         await page.get_by_label("Max concurrent runs").fill("12")
         await page.get_by_role("dialog").get_by_role("button", name="Set limit").click()
         await expect(page.get_by_label("Concurrency limits")).to_contain_text(queue)
-        assert {"queue": queue, "places": 12}.items() <= (await the_limit(house, queue)).items()
+        assert {"queue": queue, "slots": 12}.items() <= (await the_limit(house, queue)).items()
 
         await page.get_by_role("button", name=f"Remove the limit of queue {queue}").click()
         await page.get_by_role("button", name="Remove limit").click()
@@ -334,7 +334,7 @@ class TestSystem:
         found = {
             "code": "index_missing",
             "severity": "error",
-            "says": "Index x is missing.",
+            "message": "Index x is missing.",
             "remedy": "Make it again.",
         }
 

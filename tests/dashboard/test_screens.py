@@ -176,7 +176,7 @@ class TestJobs:
         job_id = await house.schedule(name)
         await visitor.go(f"/jobs?name={name}")
 
-        await page.get_by_role("button", name=f"Run {name} now").click()
+        await page.get_by_role("button", name=f"Run now: {name}").click()
         await eventually(lambda: has_runs(house, job_id, "succeeded"))
         await page.get_by_role("button", name=f"Pause {name}").click()
         await expect(page.locator("tbody [data-state=paused]")).to_be_visible()

@@ -127,7 +127,7 @@ class TwoWorkersSeeItFail:
 
     async def check(self, database, left, right):
         assert left[0].health.state is right[0].health.state is State.OPEN
-        row = await database.fetchrow("select state, turn, openings from duly.destinations")
+        row = await database.fetchrow("select state, state_version, openings from duly.destinations")
         assert tuple(row) == ("open", 1, 1)
 
 

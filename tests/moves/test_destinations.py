@@ -478,7 +478,7 @@ class TestBreaker:
 
         await told(database, worker_id, failing=9, streak=9)
 
-        assert (await the_destination(database)).turn == found.turn
+        assert (await the_destination(database)).state_version == found.state_version
         assert found.openings == 1
 
     async def test_destinations_of_one_origin_and_two_tenants_are_two(self, database):

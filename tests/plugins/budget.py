@@ -39,7 +39,7 @@ SUBJECTS = {
 AREA_OF_SUBJECT = {subject: area for area, subjects in SUBJECTS.items() for subject in subjects.split()}
 # What the scenarios of `duly bench` measure, where it is not the engine; all of them are tried by one test.
 AREA_OF_SCENARIO = {"outage": "triggers", "lists": "api", "webhooks": "targets"} | dict.fromkeys(
-    ("concurrency_keys", "fair", "herd", "unroutable", "workflows"), "flow"
+    ("concurrency", "fair", "herd", "unroutable", "workflows"), "flow"
 )
 SCENARIO = re.compile(r"bench/test_scenarios\.py::\w+\[(\w+)\]$")
 # Files that run the tests of others again on another server; the name of each ends with that of its own file.

@@ -109,7 +109,7 @@ def test_suite_prints_no_times_when_they_are_written_to_a_file(suite, monkeypatc
         ("tests/end_to_end/targets/test_callbacks.py::test_it", "targets/end_to_end"),
         ("tests/moves/test_workflows.py::TestStart::test_it", "flow/moves"),
         ("tests/api/test_workflows.py::test_it", "api/api"),
-        ("tests/bench/test_scenarios.py::test_it[concurrency_keys]", "flow/bench"),
+        ("tests/bench/test_scenarios.py::test_it[concurrency]", "flow/bench"),
         ("tests/bench/test_scenarios.py::test_it[drain]", "engine/bench"),
         ("tests/bench/test_scenarios.py::test_it", "engine/bench"),
         ("tests/store/test_oldest.py::test_it_rates[3]", "flow/store"),

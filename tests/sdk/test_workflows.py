@@ -118,10 +118,10 @@ class TestRefusals:
             wf.add("first", tick)
         with pytest.raises(InvalidWorkflow, match="is neither a handler nor a target of an app"):
             wf.add("second", print)
-        with pytest.raises(InvalidWorkflow, match=r"after= takes a list of nodes, .*given is <Node first"):
+        with pytest.raises(InvalidWorkflow, match=r"depends_on= takes a list of nodes, .*given is <Node first"):
             wf.add("second", tick, depends_on=first)
         for depends_on in ("first", None, 7):
-            with pytest.raises(InvalidWorkflow, match=f"after= takes a list of nodes, .*given is {depends_on!r}"):
+            with pytest.raises(InvalidWorkflow, match=f"depends_on= takes a list of nodes, .*given is {depends_on!r}"):
                 wf.add("second", tick, depends_on=depends_on)
         with pytest.raises(InvalidWorkflow, match="the name of a node comes first"):
             wf.add(tick, "second")

@@ -737,7 +737,7 @@ async def test_stage_does_not_rescan_rows_that_its_batch_has_taken(own_database_
         await connection.close()
 
 
-ENTRIES_READ = "select pg_stat_get_xact_tuples_returned('duly.ready_by_line'::regclass)"
+ENTRIES_READ = "select pg_stat_get_xact_tuples_returned('duly.ready_claimable'::regclass)"
 IN_A_ROW = """
 insert into duly.ready
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, 'own', 'greet', '{}', null

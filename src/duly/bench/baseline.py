@@ -18,8 +18,8 @@ from uuid import UUID, uuid4
 import asyncpg
 import msgspec
 
-from duly.bench.place import BASELINE_SCHEMA
 from duly.bench.report import rate
+from duly.bench.scratch import BASELINE_SCHEMA
 
 BATCH = 1_000
 CONNECTIONS = 2

@@ -14,9 +14,9 @@ import msgspec
 from duly.bench import stamps
 from duly.bench.baseline import Baseline
 from duly.bench.costs import Meter
-from duly.bench.place import CONNECTIONS_MAX, Place
 from duly.bench.progress import Steps
 from duly.bench.roles import Roles, configs, running
+from duly.bench.scratch import CONNECTIONS_MAX, Scratch
 from duly.bench.stamps import Stamp
 from duly.store.connection.database import Database
 
@@ -29,7 +29,7 @@ NO_WORKERS = {"workers": 0, "slots": 0}
 class Bench(msgspec.Struct, frozen=True):
     """One scenario's surroundings. `folder` is for files between processes."""
 
-    place: Place
+    scratch: Scratch
     steps: Steps
     folder: Path
     workers: int
@@ -41,7 +41,7 @@ class Bench(msgspec.Struct, frozen=True):
         """Run a scheduler and the workers."""
         return running(
             configs(
-                self.place.url,
+                self.scratch.url,
                 workers=self.workers if workers is None else workers,
                 slots=self.slots,
                 stamps=self.folder if stamped else None,
@@ -55,17 +55,17 @@ class Bench(msgspec.Struct, frozen=True):
 
     async def stamps_by_database(self) -> list[Stamp]:
         """Read what the handlers recorded, as the database's clock would have shown it, should it be another than ours."""
-        offset = await self.place.clock_offset()
+        offset = await self.scratch.clock_offset()
         return [stamp.shifted(offset) for stamp in self.stamps()] if offset else self.stamps()
 
     def costs(self, roles: Roles) -> Meter:
         """Count CPU from now on."""
-        return Meter(roles.pids, self.place.server_pid)
+        return Meter(roles.pids, self.scratch.server_pid)
 
     @asynccontextmanager
     async def baseline(self, rows: int) -> AsyncIterator[Baseline]:
         """Take the baseline before and after a scenario, so that a drift shows in neither."""
-        measured = Baseline(self.place.url, rows)
+        measured = Baseline(self.scratch.url, rows)
         with self.steps.step("baseline"):
             await measured.run()
         yield measured
@@ -77,8 +77,8 @@ class Bench(msgspec.Struct, frozen=True):
         self, size_max: int = CONNECTIONS_MAX, command_timeout: float = 600.0
     ) -> AsyncIterator[Database]:
         """Throw everything away, make the schema anew and open a pool on it."""
-        await self.place.renew()
-        async with self.place.database(size_max, command_timeout) as database:
+        await self.scratch.renew()
+        async with self.scratch.database(size_max, command_timeout) as database:
             yield database
 
     async def settled(self, roles: Roles, number: int, seconds: float, what: str) -> None:
@@ -94,7 +94,7 @@ class Bench(msgspec.Struct, frozen=True):
     def config(self, options: msgspec.Struct, more: dict[str, Any]) -> dict[str, Any]:
         """Lay out everything a result depends on."""
         requested: dict[str, Any] = msgspec.to_builtins(options)
-        return requested | {"workers": self.workers, "slots": self.slots} | more | self.place.config
+        return requested | {"workers": self.workers, "slots": self.slots} | more | self.scratch.config
 
 
 async def wait_for(database: Database, seconds: float, question: str, *parameters: object) -> bool:

@@ -17,14 +17,13 @@ from typing import Any, get_type_hints
 import click
 import msgspec
 
-from duly.bench import loop, place
+from duly.bench import loop, scratch
 from duly.bench.bench import Bench
-from duly.bench.place import Place
 from duly.bench.progress import Steps
 from duly.bench.report import Result, print_json, print_table
 from duly.bench.scenarios import (
     burst,
-    concurrency_keys,
+    concurrency,
     drain,
     fair,
     herd,
@@ -43,10 +42,11 @@ from duly.bench.scenarios import (
     wheel,
     workflows,
 )
+from duly.bench.scratch import Scratch
 
 WORKERS, SLOTS = 2, 100
 ON_A_DATABASE = (
-    *(submit, drain, concurrency_keys, latency, burst, recurring, fair, herd, outage),
+    *(submit, drain, concurrency, latency, burst, recurring, fair, herd, outage),
     *(tick, moves, unroutable, lists, http, webhooks, idle, workflows),
 )
 IN_MEMORY = (wheel, triggers)
@@ -110,7 +110,7 @@ def _run(
     steps, options = Steps(), scenario.Options(**flags)
     files = Path(tempfile.mkdtemp(prefix="duly-bench-"))
     try:
-        with steps.shown(), _place_of(scenario, database_url, folder, steps) as found:
+        with steps.shown(), _scratch_for(scenario, database_url, folder, steps) as found:
             surroundings = Bench(found, steps, files, workers, slots)
             result = loop.run(_measured(scenario, surroundings, options))
     finally:
@@ -119,12 +119,12 @@ def _run(
     (print_json if as_json else print_table)(named | result.as_dict())
 
 
-def _place_of(
+def _scratch_for(
     scenario: ModuleType, database_url: str | None, folder: Path | None, steps: Steps
-) -> AbstractContextManager[Place]:
+) -> AbstractContextManager[Scratch]:
     if scenario in IN_MEMORY:
-        return place.nowhere()
-    return place.given(database_url, steps) if database_url else place.temporary(folder, steps)
+        return scratch.nowhere()
+    return scratch.given(database_url, steps) if database_url else scratch.temporary(folder, steps)
 
 
 async def _measured(scenario: ModuleType, surroundings: Bench, options: msgspec.Struct) -> Result:
@@ -132,7 +132,7 @@ async def _measured(scenario: ModuleType, surroundings: Bench, options: msgspec.
         measured: Result = await scenario.measure(surroundings, options)
         return measured
     finally:
-        await surroundings.place.clear()
+        await surroundings.scratch.clear()
 
 
 for _scenario in ON_A_DATABASE + IN_MEMORY:

@@ -34,14 +34,14 @@ select duly.run_id(created_at, $9::text || '/' || number), 1, 'default', $5, $6,
 CRON_JOBS = f"""
 insert into duly.jobs (job_id, tenant, queue, handler, every_seconds, anchor_at, schedule, cohort, payload,
                        created_at, updated_at)
-select duly.run_id(created_at, number::text), 1, 'default', $4, {MINUTE}, anchor_at, ($7::jsonb[])[place], ($6::bigint[])[place],
+select duly.run_id(created_at, number::text), 1, 'default', $4, {MINUTE}, anchor_at, ($7::jsonb[])[nth], ($6::bigint[])[nth],
        '{{}}', created_at, created_at
   from (select made.*, 1 + date_part('second', anchor_at)::integer * (cardinality($6::bigint[]) / {MINUTE})
-                         + number % (cardinality($6::bigint[]) / {MINUTE}) as place
+                         + number % (cardinality($6::bigint[]) / {MINUTE}) as nth
           from (select number, $5::timestamptz - (interval '1 millisecond') * ($3 - number) as created_at,
                        date_trunc('minute', $5::timestamptz) + make_interval(
                            secs => floor((number * {_PRIME} % $3)::double precision / $3 * {MINUTE})) as anchor_at
-                  from generate_series($1::bigint, $2::bigint) as number) as made) as placed
+                  from generate_series($1::bigint, $2::bigint) as number) as made) as numbered
 """  # noqa: S608 - a number of our own
 # Runs of one handler that are ready, so far behind the present and so far apart.
 READY = """

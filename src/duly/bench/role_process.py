@@ -54,7 +54,7 @@ async def work(config: RoleConfig) -> None:
     """Be a worker."""
     from duly.bench.app import app, stamps
     from duly.worker.handlers import Registry
-    from duly.worker.service import Worker, WorkerOptions, spare_what_stays
+    from duly.worker.service import Worker, WorkerOptions, exclude_from_collection
 
     app_path = None if config.sink_ports else "duly.bench.app:app"
     options = WorkerOptions(name=config.name, slots=config.slots, webhooks=config.slots, app_path=app_path)
@@ -68,7 +68,7 @@ async def work(config: RoleConfig) -> None:
 
     reporting = asyncio.create_task(_keep_reporting(report, config.report_seconds))
     _at_end_of_input(worker.stop)
-    spare_what_stays()  # As `duly worker` does.
+    exclude_from_collection()  # As `duly worker` does.
     await worker.run()
     reporting.cancel()
     if config.stamps:

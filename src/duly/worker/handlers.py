@@ -25,7 +25,7 @@ from duly.domain.targets.target import check_handler
 from duly.worker.context import RunContext
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_PLACE = re.compile(r"(?P<what>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
+_AT_FIELD = re.compile(r"(?P<what>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
 _VALUE_CHARACTERS_MAX = 80
 _NAMES_SHOWN = 10
 _NO_PAYLOAD = (None, "{}")
@@ -158,7 +158,7 @@ class Handler:
             self._refuse(text, error)
 
     def _refuse(self, text: str, error: msgspec.MsgspecError) -> NoReturn:
-        match = _PLACE.fullmatch(str(error))
+        match = _AT_FIELD.fullmatch(str(error))
         if match is None:
             raise InvalidArguments(f"{self.name}: {_lower(str(error))}; {self.usage}") from None
         name, value = match["name"], ""
@@ -180,7 +180,7 @@ class Registry:
         for name in (handler.name, *handler.aliases):
             if name in self._handlers:
                 raise InvalidOption(
-                    f"two handlers are called {name!r}: {_place_of(self._handlers[name])} and {_place_of(handler)};"
+                    f"two handlers are called {name!r}: {_location_of(self._handlers[name])} and {_location_of(handler)};"
                     " give one of them another name="
                 )
         for name in (handler.name, *handler.aliases):
@@ -312,7 +312,7 @@ def _name_of(function: Callable[..., Any]) -> str:
     return name
 
 
-def _place_of(handler: Handler) -> str:
+def _location_of(handler: Handler) -> str:
     function = inspect.unwrap(handler.function)
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', handler.name)}"
 

@@ -412,7 +412,7 @@ class Worker:
             self._log.warning("retire_failed", error=str(error))
 
 
-def spare_what_stays() -> None:
+def exclude_from_collection() -> None:
     """Exclude all existing objects from garbage collection; for processes that are only a worker."""
     # Each batch of runs makes enough objects to start a collection, which would scan everything that was ever imported:
     # a twelfth of a worker's CPU.

@@ -34,13 +34,13 @@ async def test_target_receives_its_run_and_returns_the_outcome(url, store):
     assert await attempts_of(store, run_id) == [(1, "failed"), (2, "succeeded")]
 
 
-@pytest.mark.parametrize(("keeps_time", "state"), [(False, "dead"), (True, "succeeded")])
-async def test_target_is_stopped_by_its_run_timeout_unless_it_keeps_time_itself(url, store, keeps_time, state):
+@pytest.mark.parametrize(("applies_timeout", "state"), [(False, "dead"), (True, "succeeded")])
+async def test_target_is_stopped_by_its_run_timeout_unless_it_keeps_time_itself(url, store, applies_timeout, state):
     async def attempt(context, run):
         await asyncio.sleep(0.2)
         return Succeeded()
 
-    async with working(url, Registry(), targets=sending(attempt, keeps_time=keeps_time)):
+    async with working(url, Registry(), targets=sending(attempt, applies_timeout=applies_timeout)):
         run_id = await submitted(store, WEBHOOK, target=TARGET, timeout=0.05)
         assert await ended(store, run_id) == state
 

@@ -172,9 +172,11 @@ class EventHub:
             )  # First, and told last: by then the ends of its nodes are seen.
             begun = await self._beginnings.look(tenants)
             ended = await self._endings.look(tenants)
-            changes, turns = await self._changes.look(tenants), await self._workflow_changes.look(tenants)
+            changes, of_workflows = await self._changes.look(tenants), await self._workflow_changes.look(tenants)
             of_runs = [*map(began, begun), *(one for row in ended for one in self._of(row))]
-            self._publish([*map(changed, changes), *map(workflow_changed, turns), *of_runs, *map(workflow_ended, ends)])
+            self._publish(
+                [*map(changed, changes), *map(workflow_changed, of_workflows), *of_runs, *map(workflow_ended, ends)]
+            )
             self._position = self._endings.position or self._position
             if any(reader.left_out for reader in self._readers):
                 self._skip("more events happened at once than the stream can send, or the database failed over")
@@ -301,12 +303,12 @@ class EventHub:
         endings = Endings(self._database, seen)
         rows = await endings.look([wanted.tenant])
         changes = await job_changes(self._database).recent(wanted.tenant, since - _SKEW, REPLAY_MAX)
-        turns = await workflow_changes(self._database).recent(wanted.tenant, since - _SKEW, REPLAY_MAX)
+        of_workflows = await workflow_changes(self._database).recent(wanted.tenant, since - _SKEW, REPLAY_MAX)
         ends = await workflow_ends.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
-        if endings.left_out or len(rows) > REPLAY_MAX or max(len(changes), len(turns), len(ends)) >= REPLAY_MAX:
+        if endings.left_out or len(rows) > REPLAY_MAX or max(len(changes), len(of_workflows), len(ends)) >= REPLAY_MAX:
             return [self._gap(now, "more events happened since the Last-Event-ID than can be replayed")]
         of_runs = [one for row in rows for one in came_to(row)]
-        told_of = [*of_runs, *map(changed, changes), *map(workflow_changed, turns), *map(workflow_ended, ends)]
+        told_of = [*of_runs, *map(changed, changes), *map(workflow_changed, of_workflows), *map(workflow_ended, ends)]
         return [
             one.lines(self._place(0, one.at, seen, _ELSEWHERE))
             for one in sorted(told_of, key=lambda one: one.at)

@@ -3,7 +3,7 @@
 They are submitted in one transaction, so they become visible together; the clock runs from its commit to the last
 settle. The baseline claims and records as many bare rows. Latency: from due to finish, as recorded.
 
-With `gated`, so many others wait beside them in a queue that no worker serves, two for each key of one slot: the cost
+With `waiting`, so many others wait beside them in a queue that no worker serves, two for each key of one slot: the cost
 that runs with a key cause to those without.
 """
 
@@ -37,16 +37,16 @@ class Options(msgspec.Struct, frozen=True):
 
     runs: Annotated[int, "How many runs."] = 100_000
     batch: Annotated[int, "How many are submitted at once."] = 1_000
-    gated: Annotated[int, "How many others wait beside them, two for each key of one slot."] = 0
+    waiting: Annotated[int, "How many others wait beside them, two for each key of one slot."] = 0
 
 
 async def measure(bench: Bench, options: Options) -> Result:
     """Claim, run and settle no-op runs that are all ready at once."""
-    beside = [gated(number, "gated") for number in range(options.gated // 2)]
+    beside = [keyed(number, "waiting") for number in range(options.waiting // 2)]
     return await drained(bench, [one_shot(NOOP)] * options.runs, options.batch, beside)
 
 
-def gated(key: int, queue: str = QUEUE_DEFAULT) -> Submission:
+def keyed(key: int, queue: str = QUEUE_DEFAULT) -> Submission:
     """Return a run under a concurrency key of one slot."""
     return one_shot(NOOP, queue=queue, options=options_of(concurrency=(f"key-{key}", 1)))
 

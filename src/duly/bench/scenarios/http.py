@@ -57,7 +57,7 @@ async def measure(bench: Bench, options: Options) -> Result:
         await database.execute(_BARE)
         key = await _key(database)
         port = free_port()
-        async with running([RoleConfig("api", bench.place.url, "api", port=port)]):
+        async with running([RoleConfig("api", bench.scratch.url, "api", port=port)]):
             created, bare = await _creates(bench, port, key, options)
             batch_per_second = await _batches(bench, port, key, options.batches)
             await _fill(bench, database, options.jobs)

@@ -65,10 +65,10 @@ class Memory(msgspec.Struct, frozen=True):
 async def measure(bench: Bench, options: Options) -> Result:
     """Watch a `duly up` with nothing to do, and memory with few and many stored jobs."""
     processes.check_can_look("idle")
-    await bench.place.renew()
+    await bench.scratch.renew()
     async with _up(bench) as pid:
         await asyncio.sleep(min(_CALM_SECONDS, options.seconds))
-        meter = Meter([pid], bench.place.server_pid)
+        meter = Meter([pid], bench.scratch.server_pid)
         await _pass(bench, f"{options.seconds} s idle", options.seconds)
         spent, family = meter.spent(), processes.family([pid])
     few = await _memory(bench, options, options.few)
@@ -96,7 +96,7 @@ async def _up(bench: Bench) -> AsyncIterator[int]:
     """Run a real `duly up` with a worker on the scratch database. Returns the number of its first process."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "duly", "up", "--no-demo", "--app", "duly.bench.app:app", "--port", str(free_port())),
-        *("--database-url", bench.place.url, "--data", str(bench.folder / "up")),
+        *("--database-url", bench.scratch.url, "--data", str(bench.folder / "up")),
         cwd=bench.folder,
         env=environment(),
         stdin=DEVNULL,
@@ -116,7 +116,7 @@ async def _up(bench: Bench) -> AsyncIterator[int]:
 
 async def _until_up(bench: Bench, process: asyncio.subprocess.Process) -> None:
     deadline = monotonic() + _START_SECONDS
-    async with bench.place.database() as database:
+    async with bench.scratch.database() as database:
         while not await database.fetchval(_IS_UP):
             if process.returncode is not None or monotonic() > deadline:
                 raise RoleFailed("`duly up` did not come up; its log is above")

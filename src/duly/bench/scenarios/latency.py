@@ -36,10 +36,10 @@ async def measure(bench: Bench, options: Options) -> Result:
         await asyncio.sleep(options.pause_ms / 1000 * random.uniform(0.5, 1.5))
 
     with bench.steps.step("baseline"):
-        bare = await baseline.round_trips(bench.place.url, options.samples, pause)
-    await bench.place.renew()
+        bare = await baseline.round_trips(bench.scratch.url, options.samples, pause)
+    await bench.scratch.renew()
     sent: dict[bytes, float] = {}
-    async with make_app(bench.place.url) as client, bench.roles(stamped=True) as roles:
+    async with make_app(bench.scratch.url) as client, bench.roles(stamped=True) as roles:
         handler = client[STAMPED]
         with bench.steps.step(f"{options.samples:,} samples", options.samples) as advance:
             for _ in range(options.samples):
@@ -49,7 +49,7 @@ async def measure(bench: Bench, options: Options) -> Result:
                 advance(len(sent))
                 await pause()
         await roles.until(lambda: roles.settled >= options.samples, _SETTLE_SECONDS, "settling the last sample")
-    async with bench.place.database() as database:
+    async with bench.scratch.database() as database:
         stamps = bench.stamps()
         verdict = await audit.of_one_shots(database, options.samples, stamps)
     spans = [stamp.started - sent[stamp.run_id] for stamp in stamps]

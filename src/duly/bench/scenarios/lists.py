@@ -168,7 +168,7 @@ async def measure(bench: Bench, options: Options) -> Result:
         measured = list(_lists(job))
         spans: dict[str, list[float]] = {}
         cpu: dict[str, list[float]] = {}
-        backend = await database.fetchval("select pg_backend_pid()") if bench.place.server_pid else None
+        backend = await database.fetchval("select pg_backend_pid()") if bench.scratch.server_pid else None
         with bench.steps.step(f"{len(measured)} lists", len(measured)) as advance:
             for number, one in enumerate(measured, start=1):
                 spans[one.name], cpu[one.name] = await _pages(database, one, options.pages, backend)

@@ -163,7 +163,7 @@ def _always(number: int) -> Callable[[object], int]:
 
 async def _bare(bench: Bench, options: Options) -> dict[str, float]:
     """Count the baseline's three statements in the same way."""
-    async with baseline.opened(bench.place.url, 1) as [connection]:
+    async with baseline.opened(bench.scratch.url, 1) as [connection]:
         await connection.execute(baseline.SCHEMA)
         watch = Watch(connection.get_server_pid())
         with bench.steps.step("baseline"):

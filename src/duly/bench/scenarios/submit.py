@@ -24,7 +24,7 @@ from duly.store.connection.database import Database
 if TYPE_CHECKING:
     from duly.bench.baseline import Connection
 
-_TURN = 100
+_BATCH = 100
 _JOB = one_shot(NOOP)
 
 
@@ -40,7 +40,7 @@ async def measure(bench: Bench, options: Options) -> Result:
     """Submit jobs durably: in batches, and one by one."""
     async with bench.baseline(options.runs) as meter, bench.database() as database:
         seconds = await _in_batches(bench, database, options)
-        async with baseline.opened(bench.place.url, 1) as [bare]:
+        async with baseline.opened(bench.scratch.url, 1) as [bare]:
             await bare.execute(baseline.SCHEMA)
             ours, theirs = await _one_by_one(bench, database, bare, options.singles)
         verdict = await audit.of_one_shots(database, options.runs + options.singles)
@@ -83,7 +83,7 @@ async def _one_by_one(
     ours: list[float] = []
     theirs: list[float] = []
     with bench.steps.step(f"{number:,} one by one", number) as advance:
-        for size in chunks(number, _TURN):
+        for size in chunks(number, _BATCH):
             theirs += await baseline.insert_one_by_one(bare, size)
             for _ in range(size):
                 began = perf_counter()

@@ -28,7 +28,7 @@ from duly.store.tables import shards
 
 # All fires lie this far ahead, as many as are due at a call within each such span; the horizon of a call ends with a span.
 _AHEAD = timedelta(hours=1)
-_APART = timedelta(seconds=100)
+_SPACING = timedelta(seconds=100)
 _LEASE = timedelta(hours=1)
 _EVERY_SECONDS = 100_000_000
 
@@ -68,16 +68,16 @@ async def measure(bench: Bench, options: Options) -> Result:
 async def _calls(bench: Bench, options: Options, stored: int) -> tuple[list[float], list[float]]:
     """Measure the calls. Returns how long each took, and how much CPU of PostgreSQL, if that can be told."""
     async with bench.database(size_max=1) as database:
-        jobs = Jobs(stored, NOOP, _EVERY_SECONDS, _APART * (stored / options.due))
+        jobs = Jobs(stored, NOOP, _EVERY_SECONDS, _SPACING * (stored / options.due))
         base = await fill.fill_jobs(database, jobs, bench.steps, _AHEAD)
         await fill.arm(database, stored, base, bench.steps)
         scheduler_id = uuid4()
         epochs = await shards.lease(database, scheduler_id, "bench", __version__, _LEASE)
-        backend = await database.fetchval("select pg_backend_pid()") if bench.place.server_pid else None
+        backend = await database.fetchval("select pg_backend_pid()") if bench.scratch.server_pid else None
         spans, cpu = [], []
         with bench.steps.step(f"{options.calls} calls among {stored:,}", options.calls) as advance:
             for number in range(1, options.calls + 1):
-                horizon = base + _AHEAD + _APART * (number - 0.5 / options.due) - await _now(database)
+                horizon = base + _AHEAD + _SPACING * (number - 0.5 / options.due) - await _now(database)
                 began, spent = perf_counter(), processes.cpu_of(backend)
                 staged = await stage(database, scheduler_id, epochs, horizon=horizon)
                 spans.append(perf_counter() - began)

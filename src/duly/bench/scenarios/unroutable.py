@@ -76,11 +76,11 @@ async def measure(bench: Bench, options: Options) -> Result:
         ratio=share(marked.cpu_ms, alone.cpu_ms),
         latency_ms=percentiles(marked.times),
         more={
-            "claim_cpu_ms": {"alone": alone.cpu_ms, "in_line": unmarked.cpu_ms, "aside": marked.cpu_ms},
+            "claim_cpu_ms": {"alone": alone.cpu_ms, "before_marking": unmarked.cpu_ms, "after_marking": marked.cpu_ms},
             "first_claim_cpu_ms": first.cpu_ms,
             "mark_unroutable": moved,
-            "set_aside_cpu_us": round(moving / max(1, moved) * 1e6, 1),
-            "brought_back": back,
+            "mark_cpu_us": round(moving / max(1, moved) * 1e6, 1),
+            "restored": back,
             "bring_back_cpu_us": round(bringing / max(1, back) * 1e6, 1),
         },
     )

@@ -64,8 +64,8 @@ class Options(msgspec.Struct, frozen=True):
 
 async def measure(bench: Bench, options: Options) -> Result:
     """Send signed webhooks to a local sink, and beside slow receivers."""
-    await bench.place.renew()
-    async with running_sink() as port, running_sink() as slow_port, bench.place.database() as database:
+    await bench.scratch.renew()
+    async with running_sink() as port, running_sink() as slow_port, bench.scratch.database() as database:
         url, slow_url = f"http://127.0.0.1:{port}/hook", f"http://127.0.0.1:{slow_port}/slow"
         with bench.steps.step("bare client"):
             bare = await _bare(url, options)
@@ -73,7 +73,7 @@ async def measure(bench: Bench, options: Options) -> Result:
             alone = await _alone(port, url, options)
         slots = max(options.concurrency, options.slow * 2 + 100)
         await _widen(database, [url, slow_url], slots)
-        async with running(_configs(bench.place.url, slots, (port, slow_port))) as roles:
+        async with running(_configs(bench.scratch.url, slots, (port, slow_port))) as roles:
             worked, elapsed = await _drained(bench, database, roles, url, options)
             verdict = await audit.of_one_shots(database, options.requests)
             healthy = await _steady(bench, database, url, options, "healthy alone")

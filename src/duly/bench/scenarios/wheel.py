@@ -40,10 +40,10 @@ async def measure(bench: Bench, options: Options) -> Result:
     few: list[float] = []
     many: list[float] = []
     sparse: list[float] = []
-    turns = max(1, options.many // options.few // 10)
+    rounds = max(1, options.many // options.few // 10)
     with bench.steps.step("insert and fire", options.repeats) as advance, _as_in_a_worker():
         for number in range(1, options.repeats + 1):
-            few.append(sum(_insert_and_fire(options.few, horizon) for _ in range(turns)) / turns)
+            few.append(sum(_insert_and_fire(options.few, horizon) for _ in range(rounds)) / rounds)
             many.append(_insert_and_fire(options.many, horizon))
             sparse.append(_insert_and_fire(options.many, options.many / options.few * horizon))
             advance(number)

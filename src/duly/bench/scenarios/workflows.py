@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True):
 async def measure(bench: Bench, options: Options) -> Result:
     """Follow chains of nodes at idle, and run many wide workflows."""
     nodes = options.workflows * (options.width + 2)
-    baseline = Baseline(bench.place.url, nodes)
+    baseline = Baseline(bench.scratch.url, nodes)
     with bench.steps.step("baseline"):
         await baseline.run()
     edges = await _chains(bench, options)

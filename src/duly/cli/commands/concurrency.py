@@ -21,7 +21,7 @@ COLUMNS = {
     "slots": lambda row: row["slots"],
     "waiting": lambda row: row["waiting"],
     "rate": lambda row: row["rate"],
-    "in turn": lambda row: row["waiting_for_rate"],
+    "waiting for rate": lambda row: row["waiting_for_rate"],
     "limit set": lambda row: row["limit"],
     "rate set": lambda row: row["rate_limit"],
 }

@@ -55,7 +55,7 @@ def destinations() -> None:
 
 
 @destinations.command("list")
-@lists(COLUMNS, "no webhook has been sent, and no destination created; create one: duly destinations make URL")
+@lists(COLUMNS, "no webhook has been sent, and no destination created; create one: duly destinations create URL")
 async def list_destinations(client: AsyncClient) -> list[Destination]:
     """List destinations, their limits, and their backlogs."""
     return await first(client.destinations.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)
@@ -78,10 +78,10 @@ async def show(client: AsyncClient, which: str, as_json: bool) -> None:
         print_rows(failures, FAILURES, "")
 
 
-@destinations.command("make")
+@destinations.command("create")
 @click.argument("address", metavar="URL")
 @with_client("secrets_key")
-async def make(client: AsyncClient, address: str, as_json: bool) -> None:
+async def create(client: AsyncClient, address: str, as_json: bool) -> None:
     """Create a destination before the first webhook goes there, so that the receiver can be given its secret."""
     # Created again, its limits would be set.
     found = await _at(client, origin_of(address))
@@ -171,7 +171,7 @@ async def _found(client: AsyncClient, which: str) -> Destination:
     except ValueError:
         origin = origin_of(which)
     if (found := await _at(client, origin)) is None:
-        remedy = "`duly destinations` lists them, and `duly destinations make` creates one"
+        remedy = "`duly destinations` lists them, and `duly destinations create` creates one"
         raise NotFound(f"no destination {origin}; {remedy}")
     return found
 

@@ -59,7 +59,7 @@ COLUMNS: Columns = {
     "state": "state",
     "nodes": "nodes",
     "submitted": "submitted_at",
-    "elapsed": lambda one: one.ended_at - one.submitted_at if one.ended_at else None,
+    "duration": lambda one: one.ended_at - one.submitted_at if one.ended_at else None,
     "tags": "tags",
     "note": "reason",
 }
@@ -69,7 +69,7 @@ NODE_COLUMNS: Columns = {
     "runs": lambda row: row["target"]["url"] or row["target"]["handler"],
     "queue": lambda row: row["queue"],
     "attempt": lambda row: row["attempt"],
-    "elapsed": lambda row: row["ended_at"] - row["released_at"] if row["ended_at"] and row["released_at"] else None,
+    "duration": lambda row: row["ended_at"] - row["released_at"] if row["ended_at"] and row["released_at"] else None,
     "run": lambda row: row["run_id"],
     "note": lambda row: row["note"],
 }

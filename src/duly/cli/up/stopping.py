@@ -19,17 +19,17 @@ _FLUSH_SECONDS = 1.0
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
-    """Call `stop` at the first Ctrl-C, SIGTERM or hang-up of the terminal; a second one ends the process where it stands.
+    """Call `stop` at the first Ctrl-C, SIGTERM or hang-up of the terminal; a second one ends the process at once.
 
     A handler of Python's own, not of a loop: a loop that is blocked by a user's function could not hear it.
     """
-    clock, asked_at = SystemClock(), float("inf")
+    clock, first_signal_at = SystemClock(), float("inf")
 
     def heed(number: int, frame: FrameType | None) -> None:
-        nonlocal asked_at
-        if clock.monotonic() - asked_at > _TWICE_SECONDS:
+        nonlocal first_signal_at
+        if clock.monotonic() - first_signal_at > _TWICE_SECONDS:
             os._exit(INTERRUPTED)
-        asked_at = min(asked_at, clock.monotonic())
+        first_signal_at = min(first_signal_at, clock.monotonic())
         stop()
 
     signal.signal(signal.SIGINT, heed)

@@ -31,7 +31,7 @@ from duly.log import Log
 from duly.settings import Settings, hand_on
 from duly.store.tenancy.keyring import MISSING, keyring_of
 from duly.worker.handlers import Registry
-from duly.worker.service import Worker, WorkerOptions, spare_what_stays
+from duly.worker.service import Worker, WorkerOptions, exclude_from_collection
 from duly.worker.targets import Targets
 
 _TIDY_SECONDS = 5.0  # So long the interpreter has for its own end, when all our runs have ended.
@@ -67,7 +67,7 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     name = name or process_name()
     settings = as_up_does(settings)
     targets = targets_of(settings, name)
-    if path is None and not _is_asked_for(settings, targets):
+    if path is None and not _has_chosen_targets(settings, targets):
         raise click.UsageError(
             "name the app, as in `duly worker app:app`, or set `app` in duly.toml; one for webhooks alone: --webhooks 500"
         )
@@ -79,10 +79,10 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     return 0
 
 
-def _is_asked_for(settings: Settings, targets: Targets) -> bool:
-    """Return whether only targets were requested: webhooks are sent by default, so a forgotten app does not count."""
-    requested = {name for name in targets.names() if name != WORKFLOW}
-    return any(name != WEBHOOK or settings.is_given("webhooks") for name in requested)
+def _has_chosen_targets(settings: Settings, targets: Targets) -> bool:
+    """Return whether targets were chosen explicitly: webhooks are sent by default, so a forgotten app does not count."""
+    chosen = {name for name in targets.names() if name != WORKFLOW}
+    return any(name != WEBHOOK or settings.is_given("webhooks") for name in chosen)
 
 
 async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:
@@ -121,7 +121,7 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
             )
         elif settings.webhooks and settings.database_url is None and not settings.egress_loopback:
             say("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
-    spare_what_stays()
+    exclude_from_collection()
     # `duly up` reports its own workers, which would all want one port.
     with nullcontext() if settings.metrics_port is None or tied else _served(settings, service):
         await service.run()

@@ -43,10 +43,10 @@ class Verdict(StrEnum):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The health of a destination at a moment. `turn` counts its changes of state."""
+    """The health of a destination at a moment. `state_version` counts its changes of state."""
 
     state: State = State.CLOSED
-    turn: int = 0
+    state_version: int = 0
     openings: int = 0  # in a row, without calm between them
     failures_in_a_row: int = 0
     successes_in_a_row: int = 0

@@ -70,7 +70,7 @@ async def _see_to(database: Database, watched: Sequence[WatchedDestination], rng
             continue
         change = judge(one.health, rng.uniform())
         if change is not None:
-            await destinations.change_state(database, one.destination_id, one.health.turn, change)
+            await destinations.change_state(database, one.destination_id, one.health.state_version, change)
         elif one.has_waiting_runs:
             going.append((one, let_through(one.queue)))
     if going and await destinations.release(database, going):
@@ -194,7 +194,7 @@ async def close(database: Database, tenant: int, destination_id: UUID) -> Destin
         if found.state is State.CLOSED and not is_left_alone:
             return found
         change = closed_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, steady_rate=found.steady_rate))
-        if await destinations.change_state(database, destination_id, found.turn, change):
+        if await destinations.change_state(database, destination_id, found.state_version, change):
             await record(database, tenant, Action.DESTINATION_CLOSED, _subject(found), was=found.state)
             return await _found(database, tenant, destination_id)
     raise Unsettled(f"destination {destination_id}")
@@ -210,7 +210,7 @@ async def leave_alone(database: Database, tenant: int, destination_id: UUID, spa
     for _ in range(_LOOKS_MAX):
         found = await _found(database, tenant, destination_id)
         change = opened_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, openings=found.openings), span.total_seconds())
-        if await destinations.change_state(database, destination_id, found.turn, change):
+        if await destinations.change_state(database, destination_id, found.state_version, change):
             await record(database, tenant, Action.DESTINATION_OPENED, _subject(found), duration=to_iso(span))
             return await _found(database, tenant, destination_id)
     raise Unsettled(f"destination {destination_id}")
@@ -220,7 +220,7 @@ async def _judged(database: Database, one: Allowed, rng: Rng) -> Allowed:
     change = judge(one.health, rng.uniform())
     if change is None:
         return one
-    await destinations.change_state(database, one.destination_id, one.health.turn, change)
+    await destinations.change_state(database, one.destination_id, one.health.state_version, change)
     # Whoever changed it, this is its state; the next report brings the share.
     allowed = {} if change.state is State.CLOSED else _NOTHING_ALLOWED
     return msgspec.structs.replace(one, health=_after(change), has_turned=True, **allowed)

@@ -165,13 +165,13 @@ create unique index ready_by_run on duly.ready (run_id);
 create index ready_of_tenant on duly.ready (tenant, run_id);
 create index ready_by_job on duly.ready (job_id, run_id) where run_id <> job_id;
 -- Reservations that were given and not taken.
-create index ready_paced on duly.ready (tenant, ((options->'rate'->>0) collate "C"), due_at) where options ? 'rate';
+create index ready_reserved on duly.ready (tenant, ((options->'rate'->>0) collate "C"), due_at) where options ? 'rate';
 create index ready_expiring on duly.ready (duly.expiry(scheduled_at, options))
  where options ?| array['expires_at', 'expires_seconds'];
 -- A subqueue is what waits of a queue, a tenant and a priority, the oldest first. Which subqueues there are is found by this index alone.
-create index ready_by_line on duly.ready (queue, tenant, priority, due_at) where not is_unroutable;
+create index ready_claimable on duly.ready (queue, tenant, priority, due_at) where not is_unroutable;
 -- Unroutable runs, by handler; and their subqueues, for the return to claims.
-create index ready_aside on duly.ready (queue, handler, tenant, priority, due_at) where is_unroutable;
+create index ready_unroutable on duly.ready (queue, handler, tenant, priority, due_at) where is_unroutable;
 
 create table duly.leased (
     like duly.run,
@@ -636,7 +636,7 @@ create table duly.recoveries (
     rate        double precision check (rate > 0), -- runs a second, all together
     ended_at    timestamptz,
     -- When runs of a recovery were created lately, and how many: its rate holds for all schedulers together.
-    turns       jsonb not null default '[]',
+    granted     jsonb not null default '[]',
     check ((state = 'open') = (decided_at is null) or state = 'done')
 );
 -- At most one that is not over.
@@ -810,7 +810,7 @@ create table duly.destinations (
     slots             integer not null default 100 check (slots between 1 and 100000), -- requests under way at once
     rate_per_second    double precision check (rate_per_second > 0), -- null: no limit
     state              text not null default 'closed' check (state in ('closed', 'open', 'half_open')),
-    turn               integer not null default 0,      -- raised at each change of state: a change that has seen an old one has no effect
+    state_version      integer not null default 0,      -- raised at each change of state: a change that has seen an old one has no effect
     state_changed_at          timestamptz not null,
     openings           integer not null default 0,      -- in a row, without calm between them
     wait_until         timestamptz not null default '-infinity', -- of an open one: when it is probed
@@ -841,7 +841,7 @@ create table duly.destinations (
     rejected_at     timestamptz not null default '-infinity'
 ) with (fillfactor = 50);
 create unique index destinations_by_origin on duly.destinations (tenant, origin);
-create index destinations_shut on duly.destinations (wait_until) where state <> 'closed';
+create index destinations_open on duly.destinations (wait_until) where state <> 'closed';
 -- When a destination was last used is, to within ten seconds, when its window last turned.
 create index destinations_by_use on duly.destinations (half_at);
 

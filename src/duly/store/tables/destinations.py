@@ -92,7 +92,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     rate_per_second: float | None
     state: State
-    turn: int
+    state_version: int
     state_changed_at: datetime
     openings: int
     read_at: datetime

@@ -55,7 +55,7 @@ async def attempt_target(target: TargetHandler, context: RunContext, run: Run) -
     """Run a run's target, within the run's timeout unless the target applies it itself."""
     if run.refused is not None:
         return Failed(run.refused, retryable=False)
-    seconds = None if target.keeps_time else run.policy.timeout_seconds
+    seconds = None if target.applies_timeout else run.policy.timeout_seconds
     scope = asyncio.timeout(seconds)
     try:
         async with scope:
@@ -97,14 +97,14 @@ def outcome_of(error: BaseException, context: RunContext) -> Outcome:
             return Snoozed(error.delay)
         case asyncio.CancelledError() | handlers_hand.Cancelled() | LeaseLost() if context.cancelled:
             return Cancelled()
-        case asyncio.CancelledError() if _is_asked_to_end():
+        case asyncio.CancelledError() if _is_cancelled():
             return Failed(INTERRUPTED)
         case NonRetryable() | InvalidArguments() | InvalidWorkflow():  # these would fail the next time, too
             return Failed(_reason(error), retryable=False, detail=_detail(error), kinds=kinds_of(type(error)))
     return Failed(_reason(error), detail=_detail(error), kinds=kinds_of(type(error)))
 
 
-def _is_asked_to_end() -> bool:
+def _is_cancelled() -> bool:
     """Return whether this task itself was cancelled, and not something that its handler waited for."""
     try:
         task = asyncio.current_task()

@@ -96,7 +96,7 @@ class Executor:
             handler = self._targets.get(run.handler) or self._registry[run.handler]
             context = self._contexts[run.run_id, run.fence] = RunContext(run, services, saved=saved)
             if isinstance(handler, Handler) and not handler.is_async:
-                if not self._line_up(kind, handler, run, context):
+                if not self._enqueue(kind, handler, run, context):
                     without_thread.append((kind, run))
             else:
                 self._for_loop[run.run_id, run.fence] = (kind, run)
@@ -105,7 +105,7 @@ class Executor:
             self._loop.call_soon_threadsafe(self._start, on_loop)
         return without_thread
 
-    def _line_up(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> bool:
+    def _enqueue(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> bool:
         """Queue a run for the next thread. False: none could be started, and none will come later."""
         assert self._pool is not None
         name = (run.run_id, run.fence)

@@ -48,19 +48,19 @@ class LoopWatch:
     async def run(self) -> None:
         """Watch until cancelled, or until the loop is closed."""
         while not self._loop.is_closed():
-            asked_at, looks, self._has_turned = self._clock.monotonic(), 0, False
+            sent_at, looks, self._has_turned = self._clock.monotonic(), 0, False
             self._loop.call_soon_threadsafe(self._answer)
             await self._clock.sleep(LOOK_SECONDS)
             while not self._has_turned:
                 looks += 1
                 if looks == WARNED_LOOKS:
-                    self._warn(asked_at)
+                    self._warn(sent_at)
                 if looks >= self._given_back_looks:
                     self._on_blocked(lambda: not self._has_turned)
                 await self._clock.sleep(LOOK_SECONDS)
             if looks >= WARNED_LOOKS:
                 self._executor.marks.unblock()
-                self._log.info("handlers_loop_turns", blocked_seconds=round(self._clock.monotonic() - asked_at, 1))
+                self._log.info("handlers_loop_unblocked", blocked_seconds=round(self._clock.monotonic() - sent_at, 1))
 
     def _answer(self) -> None:
         self._has_turned = True

@@ -27,7 +27,7 @@ class TargetHandler(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     attempt: Attempt
-    keeps_time: bool = False  # it applies the run's timeout itself
+    applies_timeout: bool = False  # it applies the run's timeout itself
 
 
 class Part(Protocol):

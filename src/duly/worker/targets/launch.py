@@ -168,7 +168,7 @@ def become(program: list[str], environment: dict[bytes, bytes], start: Start, sa
         os.setsid()
         if group:
             write(f"{group}/cgroup.procs", b"0")
-        _place({**start.files, STATUS_FD: said} if start.files[FILE_FD] >= 0 else {})
+        _assign({**start.files, STATUS_FD: said} if start.files[FILE_FD] >= 0 else {})
         leave_keys()
         if start.uid >= 0:
             os.setgroups([])
@@ -183,7 +183,7 @@ def become(program: list[str], environment: dict[bytes, bytes], start: Start, sa
         os._exit(_NOT_STARTED)
 
 
-def _place(descriptors: dict[int, int]) -> None:
+def _assign(descriptors: dict[int, int]) -> None:
     """Move a sandbox's files to the descriptors that it expects."""
     import fcntl
 

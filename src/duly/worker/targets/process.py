@@ -49,7 +49,7 @@ class Launch(msgspec.Struct, frozen=True):
     seccomp: bytes | None = None  # and beside it, of FILTER_FD, which a sandbox reads
     scratch_bytes: int = 0  # the size of SCRATCH_FOLDERS, which a sandbox shows as its own
     is_wrapped: bool = False  # the exit status comes through a sandbox or a container engine
-    tells_start: bool = False  # a sandbox reports on STATUS_FD whether it reached the program
+    reports_start: bool = False  # a sandbox reports on STATUS_FD whether it reached the program
     ends_tree: bool = True
     last: tuple[str, ...] = ()  # runs when all else is over, even when the worker has died
     group: Path | None = None  # the folder of its control group
@@ -240,7 +240,7 @@ def _exit_of(status: int, launch: Launch, exit_code: int | None) -> Exit:
     code = os.waitstatus_to_exitcode(status)
     if launch.is_wrapped and 0 < code - _SIGNALLED < signal.SIGRTMIN:
         return _killed_by(code - _SIGNALLED)
-    return Exit(code, started=exit_code is not None or not launch.tells_start)
+    return Exit(code, started=exit_code is not None or not launch.reports_start)
 
 
 def _killed_by(number: int) -> Exit:

@@ -64,7 +64,7 @@ class Sandbox(msgspec.Struct, frozen=True):
             seccomp=filter_of(),
             scratch_bytes=target.file_bytes or FILE_BYTES,
             is_wrapped=True,
-            tells_start=True,
+            reports_start=True,
         )
 
     def _limits_of(self, target: Command, ceiling: Ceiling) -> Iterator[str]:

@@ -162,7 +162,7 @@ class Sender:
     @property
     def handler(self) -> TargetHandler:
         """The handler that a worker offers."""
-        return TargetHandler(WEBHOOK, Kind.WEBHOOK, self.attempt, keeps_time=True)
+        return TargetHandler(WEBHOOK, Kind.WEBHOOK, self.attempt, applies_timeout=True)
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome | Deferral:
         """Send the run's webhook once."""

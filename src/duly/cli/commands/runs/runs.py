@@ -64,7 +64,7 @@ ATTEMPT_COLUMNS: Columns = {
     "outcome": "outcome",
     "became": "became",
     "started": "started_at",
-    "elapsed": lambda one: one.finished_at - one.started_at if one.started_at else None,
+    "duration": lambda one: one.finished_at - one.started_at if one.started_at else None,
     "late": lambda one: one.started_at - one.due_at if one.started_at and one.due_at else None,
     "fence": "fence",
     "reason": lambda one: reason(one.reason, one.detail),

@@ -1,5 +1,5 @@
 -- name: report
-select tenant, origin, ceiling, granted, is_contended, state, turn, openings, failures_in_a_row, successes_in_a_row, healthy, failing, wait_seconds,
+select tenant, origin, ceiling, granted, is_contended, state, state_version, openings, failures_in_a_row, successes_in_a_row, healthy, failing, wait_seconds,
        requested_seconds, since_state_change_seconds, steady_rate, destination_id, retry_share, workers, rate, first_seconds, read_at
   from duly.report_destinations($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 
@@ -33,7 +33,7 @@ select destination_id, number, sealed, key_id, created_at, retires_at from duly.
 select coalesce(max(number), 0) from duly.destination_secrets where destination_id = $1
 
 -- name: find
-select destination_id, tenant, origin, created_at, slots, rate_per_second, state, turn, state_changed_at, openings,
+select destination_id, tenant, origin, created_at, slots, rate_per_second, state, state_version, state_changed_at, openings,
        duly.clock_now() as read_at, nullif(greatest(wait_until, requested_until), '-infinity') as wait_until, steady_rate,
        case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, load.in_flight, load.waiting, healthy_total, failing_total,
        retry_share, retries_total, rejected_total,
@@ -45,7 +45,7 @@ select destination_id, tenant, origin, created_at, slots, rate_per_second, state
 select destination_id from duly.destinations where tenant = $1 and origin = $2
 
 -- name: page
-select destination_id, tenant, origin, created_at, slots, rate_per_second, state, turn, state_changed_at, openings,
+select destination_id, tenant, origin, created_at, slots, rate_per_second, state, state_version, state_changed_at, openings,
        duly.clock_now() as read_at, nullif(greatest(wait_until, requested_until), '-infinity') as wait_until, steady_rate,
        case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, load.in_flight, load.waiting, healthy_total, failing_total,
        retry_share, retries_total, rejected_total,

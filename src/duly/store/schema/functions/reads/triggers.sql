@@ -26,10 +26,10 @@ create or replace trigger backfills_held before insert on duly.backfills
 
 ---------------------------------------------------------------------------------------------------------- the end of a run
 
-create or replace trigger attempts_told before insert on duly.attempts
+create or replace trigger attempts_call_back before insert on duly.attempts
    for each row when (new.metadata ? 'callbacks') execute function duly.completion_callbacks();
 
-create or replace trigger attempts_noted before insert on duly.attempts
+create or replace trigger attempts_end_nodes before insert on duly.attempts
    for each row when (new.metadata ? 'node') execute function duly.record_node_end();
 
 create or replace trigger attempts_end_dependencies after insert on duly.attempts referencing new table as ended

@@ -119,22 +119,22 @@ language plpgsql {planned by index} as $$
 declare
     v_now   timestamptz := duly.clock_now();
     v_rate  double precision;
-    v_reservations jsonb;
+    v_granted jsonb;
     v_used  integer;
     v_given integer;
 begin
-    select recoveries.rate, recoveries.turns into v_rate, v_reservations from duly.recoveries
+    select recoveries.rate, recoveries.granted into v_rate, v_granted from duly.recoveries
      where recoveries.recovery_id = p_recovery_id and recoveries.state = 'approved' for update;
     if not found then
         return 0;
     elsif v_rate is null then
         return p_wanted;                               -- At the rate of the lane.
     end if;
-    select coalesce(jsonb_agg(reservation), '[]'), coalesce(sum((reservation->>1)::integer), 0) into v_reservations, v_used from jsonb_array_elements(v_reservations) as reservation
+    select coalesce(jsonb_agg(reservation), '[]'), coalesce(sum((reservation->>1)::integer), 0) into v_granted, v_used from jsonb_array_elements(v_granted) as reservation
      where (reservation->>0)::timestamptz > v_now - make_interval(secs => ceil(v_rate) / v_rate) and (reservation->>0)::timestamptz <= v_now;
     v_given := greatest(least(p_wanted, ceil(v_rate)::integer - v_used), 0);
     if v_given > 0 then
-        update duly.recoveries set turns = v_reservations || jsonb_build_array(jsonb_build_array(v_now, v_given)) where recoveries.recovery_id = p_recovery_id;
+        update duly.recoveries set granted = v_granted || jsonb_build_array(jsonb_build_array(v_now, v_given)) where recoveries.recovery_id = p_recovery_id;
     end if;
     return v_given;
 end $$;

@@ -23,7 +23,7 @@ create or replace function duly.report_destinations(
     p_worker_id uuid, p_number bigint, p_ids uuid[], p_tenants integer[], p_origins text[], p_healthy integer[], p_failing integer[],
     p_streaks integer[], p_asked double precision[], p_in_flight integer[], p_waiting integer[], p_wanted integer[], p_holds integer[],
     p_tokens integer[], p_spares integer[], p_retries integer[], p_rejected integer[], p_ahead double precision)
-returns table (tenant integer, origin text, ceiling integer, granted integer, is_contended boolean, state text, turn integer, openings integer,
+returns table (tenant integer, origin text, ceiling integer, granted integer, is_contended boolean, state text, state_version integer, openings integer,
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
                requested_seconds double precision, since_state_change_seconds double precision, steady_rate double precision, destination_id uuid,
                retry_share double precision, workers integer, rate double precision, first_seconds double precision, read_at timestamptz)
@@ -135,7 +135,7 @@ begin
         tenant := v_row.tenant;
         origin := v_row.origin;
         state := v_row.state;
-        turn := v_row.turn;
+        state_version := v_row.state_version;
         openings := v_row.openings;
         failures_in_a_row := v_row.failures_in_a_row;
         successes_in_a_row := v_row.successes_in_a_row;
@@ -157,7 +157,7 @@ end $$;
 -- behind the one that was seen last. Nothing was seen: from the first on, and open circuits as well; what is to be probed comes before what is.
 -- While retries are being turned away, not all that waits goes round at every look.
 create or replace function duly.watched_destinations(p_tenant integer, p_origin text, p_limit integer)
-returns table (destination_id uuid, tenant integer, origin text, has_waiting_runs boolean, released_at timestamptz, state text, turn integer, openings integer,
+returns table (destination_id uuid, tenant integer, origin text, has_waiting_runs boolean, released_at timestamptz, state text, state_version integer, openings integer,
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
                requested_seconds double precision, since_state_change_seconds double precision, steady_rate double precision, slots integer,
                in_flight integer, waiting integer, answers_per_second double precision, rate double precision, tokens double precision,
@@ -183,7 +183,7 @@ begin
         (select open.tenant, open.origin, false from duly.destinations as open
           where p_tenant is null and open.state <> 'closed' and open.wait_until <= v_now order by open.wait_until desc limit p_limit)),
     named as (select wanted.tenant, wanted.origin, bool_or(wanted.has_waiting_runs) as has_waiting_runs from wanted group by 1, 2)
-    select d.destination_id, named.tenant, named.origin, named.has_waiting_runs, d.released_at, d.state, d.turn, d.openings,
+    select d.destination_id, named.tenant, named.origin, named.has_waiting_runs, d.released_at, d.state, d.state_version, d.openings,
            d.failures_in_a_row, d.successes_in_a_row, d.healthy + d.healthy_before, d.failing + d.failing_before,
            duly.seconds_until(d.wait_until, v_now), duly.seconds_until(d.requested_until, v_now), date_part('epoch', v_now - d.state_changed_at), d.steady_rate,
            d.slots, live.in_flight, live.waiting,

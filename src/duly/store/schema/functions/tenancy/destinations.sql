@@ -14,10 +14,10 @@ begin
     return found;
 end $$;
 
--- Change the state, if `turn` is still the one seen; of two who have, one succeeds. What was counted before it says nothing about it.
+-- Change the state, if `state_version` is still the one seen; of two who have, one succeeds. What was counted before it says nothing about it.
 -- Reservations that were granted ahead are leased by workers, and stay owed: reckoned at the rate there was, or, where there was none,
 -- at the one that comes, for time that passes without a rate pays for nothing. Otherwise they would be granted a second time.
-create or replace function duly.change_destination_state(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
+create or replace function duly.change_destination_state(p_destination_id uuid, p_state_version integer, p_state text, p_openings integer, p_wait double precision,
                                                     p_ramp_rate double precision, p_ramp_grows boolean) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -25,14 +25,14 @@ declare
     v_row  duly.destinations;
     v_rate double precision;
 begin
-    select * into v_row from duly.destinations where destination_id = p_destination_id and turn = p_turn and duly.is_ours(tenant)
+    select * into v_row from duly.destinations where destination_id = p_destination_id and state_version = p_state_version and duly.is_ours(tenant)
        for no key update;
     if not found then
         return false;
     end if;
     v_rate := coalesce(duly.destination_rate(v_row, v_now), least(v_row.rate_per_second, p_ramp_rate));
     update duly.destinations
-       set state = p_state, turn = turn + 1, state_changed_at = v_now, openings = p_openings,
+       set state = p_state, state_version = state_version + 1, state_changed_at = v_now, openings = p_openings,
            wait_until = case when p_state = 'open' then v_now + make_interval(secs => p_wait) else '-infinity' end,
            requested_until = case when p_state = 'open' then requested_until else '-infinity' end,
            failures_in_a_row = 0, successes_in_a_row = 0, healthy = 0, failing = 0, healthy_before = 0, failing_before = 0, half_at = v_now,

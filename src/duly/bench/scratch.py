@@ -34,7 +34,7 @@ _MARK = "made by duly bench, to be thrown away"
 _MOUNTS = Path("/proc/self/mounts")
 
 
-class Place:
+class Scratch:
     """A database to throw away."""
 
     def __init__(self, url: str, config: dict[str, Any], server_pid: int | None) -> None:
@@ -86,20 +86,20 @@ class Place:
 
 
 @contextmanager
-def nowhere() -> Iterator[Place]:
+def nowhere() -> Iterator[Scratch]:
     """Use no database."""
-    yield Place("", _machine(), None)
+    yield Scratch("", _machine(), None)
 
 
 @contextmanager
-def given(url: str, steps: Steps) -> Iterator[Place]:
+def given(url: str, steps: Steps) -> Iterator[Scratch]:
     """Use a scratch database, and leave it empty."""
     steps.say("on the given database: its schema `duly` is made anew, and dropped at the end")
-    yield Place(url, {"database": "given"} | _machine(), None)
+    yield Scratch(url, {"database": "given"} | _machine(), None)
 
 
 @contextmanager
-def temporary(folder: Path | None, steps: Steps) -> Iterator[Place]:
+def temporary(folder: Path | None, steps: Steps) -> Iterator[Scratch]:
     """Start a PostgreSQL in a temporary folder, as durable as the real one, and remove it at the end."""
     data = Path(tempfile.mkdtemp(prefix="duly-bench-", dir=folder))
     try:
@@ -110,7 +110,7 @@ def temporary(folder: Path | None, steps: Steps) -> Iterator[Place]:
             )
             if filesystem in ("tmpfs", "ramfs"):
                 steps.say("its folder is in memory, so fsync costs nothing: name one on a disk with --folder")
-            yield Place(
+            yield Scratch(
                 server.url,
                 {"database": "temporary", "postgres": server.version, "fsync": True, "filesystem": filesystem}
                 | _machine(),

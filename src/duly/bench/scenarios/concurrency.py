@@ -13,7 +13,7 @@ import msgspec
 
 from duly.bench.bench import Bench
 from duly.bench.report import Result
-from duly.bench.scenarios.drain import drained, gated
+from duly.bench.scenarios.drain import drained, keyed
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -26,5 +26,5 @@ class Options(msgspec.Struct, frozen=True):
 
 async def measure(bench: Bench, options: Options) -> Result:
     """Run through many concurrency keys with one slot each."""
-    jobs = [gated(number) for number in range(options.keys)]
+    jobs = [keyed(number) for number in range(options.keys)]
     return await drained(bench, [jobs[number % options.keys] for number in range(options.runs)], options.batch)
