@@ -412,18 +412,19 @@ BANK = [
         Sql(
             "low priorities starve",
             "plan_claim",
-            "0.1::double precision * parts.part / parts.lines as share",
+            "0.1::double precision * parts.part / parts.subqueues as share",
             "0.0::double precision as share",
         ),
         Sql(
             "runs ahead of their moment delay due ones",
             "choose",
-            "v_is_due := true; v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);",
-            "v_is_due := false; v_asked := v_lines;",
+            "v_is_due := true; v_requested := array(select subqueue from unnest(v_subqueues) as subqueue"
+            " where subqueue.due_at <= p_now);",
+            "v_is_due := false; v_requested := v_subqueues;",
         ),
         Sql(
             "every claim starts with the first tenant",
-            "lines",
+            "subqueues",
             "p_tenant is null and exists (select from duly.claim_positions)",
             "false",
         ),
@@ -448,23 +449,26 @@ BANK = [
     *killed_by(
         "tests/moves/test_pause.py",
         Sql("a claim takes from a paused queue", "claim", "pauses.tenant is null", "false"),
-        Sql("a claim takes from a paused tenant", "lines", "pauses.tenant = seen.tenant", "false"),
+        Sql("a claim takes from a paused tenant", "subqueues", "pauses.tenant = seen.tenant", "false"),
     ),
     *killed_by(
         "tests/worker/test_pauses.py",
         Python("a worker starts paused runs", "Engine._look_once", "self._executor.pauses = self._watch.pauses", ""),
     ),
     # Concurrency keys, rate limits.
-    Sql("a concurrency key admits every run", "release", "limit asked.free", "limit 1000"),
+    Sql("a concurrency key admits every run", "release", "limit requested.free", "limit 1000"),
     Sql("a run keeps its slot after its end", "release", "row.active - u.left_slots as active", "row.active as active"),
     Sql(
-        "the next of a FIFO key starts beside the former", "release", "asked.free > 0 and asked.stands", "asked.stands"
+        "the next of a FIFO key starts beside the former",
+        "release",
+        "requested.free > 0 and requested.has_fifo_waiting",
+        "requested.has_fifo_waiting",
     ),
     Sql(
         "two starts use one reservation",
         "reserve_one",
-        "v_owed + taken.number / v_pace.per_second",
-        "v_owed + greatest(taken.number - 1, 0) / v_pace.per_second",
+        "v_owed + taken.number / v_bucket.per_second",
+        "v_owed + greatest(taken.number - 1, 0) / v_bucket.per_second",
     ),
     *killed_by(
         "tests/moves/test_concurrency_keys.py",
@@ -484,7 +488,7 @@ BANK = [
         Sql(
             "a rate limit forgets its starts",
             "reserve_one",
-            "least(v_owed + v_given / v_pace.per_second, c_owed)",
+            "least(v_owed + v_given / v_bucket.per_second, c_owed)",
             "v_owed",
         ),
     ),
@@ -526,8 +530,8 @@ BANK = [
         Sql(
             "a run of another tenant gets subtasks",
             "record_subtasks",
-            "place.tenant is distinct from p_tenant",
-            "place.tenant is null",
+            "box.tenant is distinct from p_tenant",
+            "box.tenant is null",
         ),
     ),
     # Rows that the database refuses, runs that no worker can take.
@@ -549,7 +553,7 @@ BANK = [
             "true",
         ),
     ),
-    Sql("a claim leaves routable runs aside", "claim", "v_aside and v_open is not null", "false"),
+    Sql("a claim leaves routable runs aside", "claim", "v_has_unroutable and v_open is not null", "false"),
     *killed_by(
         "tests/worker/test_executor.py",
         Python(
