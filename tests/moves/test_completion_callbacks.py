@@ -119,7 +119,7 @@ async def test_run_record_names_its_callback_run_and_keeps_no_address(database):
     await settled(database, worker_id, run)
 
     made = await database.fetchval("select run_id::text from duly.ready where handler = '@webhook'")
-    assert await detail_of(database, run.run_id) == {"told": {"on_end": {"run_id": made}}}
+    assert await detail_of(database, run.run_id) == {"callbacks": {"on_end": {"run_id": made}}}
     metadata = await database.fetchval("select metadata::text from duly.attempts where run_id = $1", run.run_id)
     assert msgspec.json.decode(metadata) == {"tags": ["night"]}
 
@@ -275,7 +275,7 @@ class TestCallbackJob:
         assert made.job_id == job.job_id
         assert (payload["to"], payload["event"]["data"]["run_id"]) == ("ops", str(run.run_id))
         assert payload["event"]["data"]["result"] == 7
-        told = (await detail_of(database, run.run_id))["told"]
+        told = (await detail_of(database, run.run_id))["callbacks"]
         assert told == {"on_end": {"job": "follow-up", "job_id": str(job.job_id)}}
 
     async def test_it_may_be_named_by_its_id(self, database):
@@ -317,7 +317,7 @@ class TestCallbackJob:
         _, run = await self.ended(database)
 
         assert (await found_run(database, run.run_id))["state"] == "succeeded"
-        assert (await detail_of(database, run.run_id))["told"] == {"on_end": expected}
+        assert (await detail_of(database, run.run_id))["callbacks"] == {"on_end": expected}
         assert await deliver(database, LOG) == 0
 
     @pytest.mark.parametrize("state", ["paused", "over"])

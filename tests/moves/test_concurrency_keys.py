@@ -145,7 +145,7 @@ async def test_runs_without_a_concurrency_key_pass_by(database):
 
 async def test_a_schedule_with_a_concurrency_key_comes_to_it_when_due(database, clock):
     submitted = await an_active_schedule(database, every=60)
-    await database.execute('update duly.timers set options = \'{"gate": ["customer-7", 1]}\'')
+    await database.execute('update duly.timers set options = \'{"concurrency": ["customer-7", 1]}\'')
     await staged(database)
     await clock.advance(1)
     await staged(database)

@@ -107,10 +107,10 @@ class TestOneShot:
             '{"retry": {"base_seconds": "1"}}',
             '{"timeout_seconds": "soon"}',
             '{"trace": 1}',
-            '{"gate": ["customer-7", 0]}',
-            '{"gate": [7, 1]}',
-            '{"gate": ["customer-7", 1, 2]}',
-            '{"gate": "customer-7"}',
+            '{"concurrency": ["customer-7", 0]}',
+            '{"concurrency": [7, 1]}',
+            '{"concurrency": ["customer-7", 1, 2]}',
+            '{"concurrency": "customer-7"}',
             '{"retry": {"base_seconds": 1e300, "cap_seconds": 1e300}}',
             '{"retry": {"base_seconds": -1}}',
             '{"timeout_seconds": 1e400}',
@@ -124,7 +124,7 @@ class TestOneShot:
             '{"rate": ["", 1, 1]}',
             '{"rate": [7, 1, 1]}',
             f'{{"rate": ["{TOO_LONG}", 1, 1]}}',
-            f'{{"gate": ["{TOO_LONG}", 1]}}',
+            f'{{"concurrency": ["{TOO_LONG}", 1]}}',
         ],
     )
     async def test_options_that_no_worker_can_read_are_refused_on_submit(self, database, options):

@@ -254,7 +254,7 @@ BANK = [
         Sql(
             "a run loses its slot between attempts",
             "settle",
-            "duly.keeps_slot(options) then options || '{\"held\": true}'",
+            "duly.keeps_slot(options) then options || '{\"has_slot\": true}'",
             "false then options",
         ),
     ),

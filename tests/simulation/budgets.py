@@ -124,7 +124,7 @@ class Budgets(Part):
         if account.retries > paid + self._share * account.firsts + 1 and not self._has_turned:
             self.ledger.violate("more retries to a destination than are paid for", run_id, account, self._share)
 
-    def _on_destinations_turn_destination(
+    def _on_destinations_change_destination_state(
         self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime
     ) -> None:
         self._has_turned = True

@@ -59,15 +59,15 @@ def check_boxes(world: World) -> None:
         if broken["broken"] in _BY_AGE and world.clock_offset != 0:
             continue
         ledger.violate(f"verify: {broken['broken']}", broken["id"], broken["detail"])
-    slots = world.query(_PLACES)
-    leased = {row["run_id"]: (row["fence"], row["worker_id"]) for row in slots if row["box"] == "leased"}
+    boxes = world.query(_PLACES)
+    leased = {row["run_id"]: (row["fence"], row["worker_id"]) for row in boxes if row["box"] == "leased"}
     seen = {run_id: (lease.fence, lease.worker_id) for run_id, lease in ledger.leases.items()}
     if leased != seen:
         ledger.violate("the leases are not those that were granted", *(leased.items() ^ seen.items()))
-    dead = {row["run_id"] for row in slots if row["box"] == "dead"}
+    dead = {row["run_id"] for row in boxes if row["box"] == "dead"}
     if dead != ledger.dead.keys():
         ledger.violate("the dead are not those that were buried", *(dead ^ ledger.dead.keys()))
-    live = {row["run_id"] for row in slots}
+    live = {row["run_id"] for row in boxes}
     for run_id in live & ledger.final.keys():
         ledger.violate("a run is both ended and live", run_id, ledger.final[run_id])
     for run_id in ledger.created.keys() - live - ledger.final.keys():

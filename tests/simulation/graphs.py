@@ -41,11 +41,11 @@ _NODES = "select name, state, run_id, ended_at from duly.workflow_nodes where wo
 _WORKFLOW_OF = "select workflow_id, name from duly.workflow_nodes where run_id = any ($1::uuid[])"
 # The ends of nodes, in their order, also of those that follow within the database from others. A map that is done had no run.
 _ENDS = """
-select run_id, array_agg(became::text order by xid) as ends, min(marks->'node'->>0) as workflow_id,
+select run_id, array_agg(became::text order by xid) as ends, min(metadata->'node'->>0) as workflow_id,
        bool_or(reason is not distinct from 'its map is replayed') as is_replayed
   from duly.attempts
  where became in ('succeeded', 'cancelled', 'expired') and outcome <> 'fenced'
-   and (marks ? 'node' or reason = 'its map is replayed') and not (fence is null and became = 'succeeded') group by run_id
+   and (metadata ? 'node' or reason = 'its map is replayed') and not (fence is null and became = 'succeeded') group by run_id
 """
 _SIGNALS = """
 select worker_id, run_id, fence, workflow_id from duly.signals join duly.workflow_nodes using (run_id) where what = 'cancel'
@@ -179,7 +179,9 @@ class Graphs(Part):
             self.world.count("workflow_cancelled")
             self._learn_signals()
 
-    def _on_workflows_run_errand(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+    def _on_workflows_run_workflow_task(
+        self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime
+    ) -> None:
         self._learn_signals()
 
     def _learn_signals(self) -> None:

@@ -129,7 +129,7 @@ class Slots(Part):
             except (Unavailable, NotFound):
                 continue
 
-    def _on_concurrency_keys_limit_gate(
+    def _on_concurrency_keys_limit_concurrency_key(
         self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime
     ) -> None:
         if args[1] == self.key:
@@ -230,7 +230,7 @@ class Turns(Part):
         if self.world.now - set_back_at > _FAR_SECONDS and not self.plan.has("clock_forward"):
             self.ledger.violate("a turn was used though the clock was set back from it", run.id, run.due_at)
 
-    def _on_concurrency_keys_limit_gate(
+    def _on_concurrency_keys_limit_concurrency_key(
         self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime
     ) -> None:
         if args[1] == self.key:

@@ -358,7 +358,7 @@ class Ledger:
         if rows[0][0] and not valid:
             self.violate("a scheduler without a valid epoch staged something", process.name)
 
-    def _on_shards_hold(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+    def _on_shards_lease(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         holder: UUID = args[0]
         process.renewal_failed = False
         self.scheduler_until[holder] = at + SHARD_LEASE
@@ -384,7 +384,7 @@ class Ledger:
             if self.workers[worker_id].has_departed:
                 self.violate("a departed worker claimed a run", run_id, worker_id)
             self.leases[run_id] = Lease(
-                worker_id, fence, row["place"], row["attempt"], self._world.now, row["tenant"], row["queue"]
+                worker_id, fence, row["tid"], row["attempt"], self._world.now, row["tenant"], row["queue"]
             )
             self.fences[run_id] = fence
 
@@ -505,7 +505,9 @@ class Ledger:
                     created.due_at
                 )  # Who has had a turn was due, though the clock be set back since.
 
-    def _on_leased_park(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+    def _on_leased_await_destination(
+        self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime
+    ) -> None:
         self._on_leased_hand_back(process, args, rows, at)
         for row in rows:
             self.waits_since[row[0]] = self._world.now

@@ -214,7 +214,7 @@ class Receivers(Part):
     ) -> None:
         self._limited[self._named(args[0])] = PLACES
 
-    def _on_destinations_turn_destination(
+    def _on_destinations_change_destination_state(
         self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime
     ) -> None:
         if rows[0][0]:
@@ -225,7 +225,9 @@ class Receivers(Part):
         [row] = self.world.query("select origin from duly.destinations where destination_id = $1", destination_id)
         return str(row["origin"])
 
-    def _on_leased_park(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+    def _on_leased_await_destination(
+        self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime
+    ) -> None:
         self.world.struck["parked"] += len(rows)
 
     def _on_awaited_put(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:

@@ -59,7 +59,7 @@ class Strangers(Part):
         if process.stop is not None and not process.is_dead and not self.world.is_calm:
             process.stop()
 
-    def _on_ready_set_aside(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+    def _on_ready_mark_unroutable(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         if rows[0]["moved"]:
             self.world.count("mark_unroutable")
             self._stood_aside |= {row[0] for row in self.world.query(_ASIDE, [STRANGER], list(QUEUES))}

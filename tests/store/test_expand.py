@@ -25,10 +25,10 @@ def test_placeholder_expands_to_the_columns_in_order():
 
 
 def test_placeholder_change_replaces_its_column():
-    text = expanded("""{run: attempt = attempt + 1, options = options || '{"held": true}'}""")
+    text = expanded("""{run: attempt = attempt + 1, options = options || '{"has_slot": true}'}""")
 
     assert "tenant, attempt + 1 as attempt, priority" in text
-    assert text.endswith("""payload, options || '{"held": true}' as options""")
+    assert text.endswith("""payload, options || '{"has_slot": true}' as options""")
     assert text.count(" as ") == 2
 
 

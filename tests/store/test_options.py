@@ -86,7 +86,7 @@ def test_each_key_is_in_its_struct():
 
 def test_a_part_that_says_nothing_is_shared():
     assert decode(None) is NO_OPTIONS
-    for text in ("{}", '{"held": true, "overlap": ["queue", 1], "outside": true}'):
+    for text in ("{}", '{"has_slot": true, "overlap": ["queue", 1], "outside": true}'):
         options = decode(text)
         assert options.policy is PLAIN
         assert options.metadata is NO_METADATA

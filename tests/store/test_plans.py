@@ -160,7 +160,8 @@ select gen_random_uuid(), 1, (select job_id from duly.jobs where cohort is not n
   from generate_series(1, {ROWS});
 insert into duly.blocked
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 7, 0, 5, 0, false, false, 'default', 'greet', '{{}}',
-       (array[format('{{"gate": ["gate %1$s", 1]}}', n % 50), format('{{"gate": ["line %1$s", 1], "fifo": %2$s}}', n % 50, n),
+       (array[format('{{"concurrency": ["gate %1$s", 1]}}', n % 50),
+              format('{{"concurrency": ["line %1$s", 1], "fifo": %2$s}}', n % 50, n),
               format('{{"rate": ["rate %1$s", 1, 1]}}', n % 10)])[kind]::jsonb,
        (array['concurrency', 'concurrency', 'rate'])[kind]::duly.wait,
        (array['gate ' || n % 50, 'line ' || n % 50, 'rate ' || n % 10])[kind], at
@@ -171,7 +172,7 @@ insert into duly.rate_limits (tenant, key, per_second, burst, requested_per_seco
 select 7, 'rate ' || n, 1, 1, 1, 1, at, case when n < 10 then at else at + interval '1 hour' end
   from (select n, duly.clock_now() as at from generate_series(0, {ROWS}) as n) as made;
 insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, options, shard)
-select id, id, at, at, 1, 7, 'default', 'greet', format('{{"gate": ["line %s", 1], "fifo": %s}}', n % 50, n)::jsonb, n % 64
+select id, id, at, at, 1, 7, 'default', 'greet', format('{{"concurrency": ["line %s", 1], "fifo": %s}}', n % 50, n)::jsonb, n % 64
   from (select n, gen_random_uuid() as id, duly.clock_now() + interval '1 day' as at
           from generate_series(1, {ROWS}) as n) as made;
 insert into duly.events (tenant, digest, runs, received_at)
@@ -203,7 +204,7 @@ def accounts(fires: list[DueFire]) -> tuple[list[Any], ...]:
 def gates_named(kind: str) -> list[str]:
     """Give what the runs of fifty gates carry."""
     more = ', "fifo": 1' if kind == "line" else ""
-    return [f'{{"gate": ["{kind} {number}", 1]{more}}}' for number in range(50)]
+    return [f'{{"concurrency": ["{kind} {number}", 1]{more}}}' for number in range(50)]
 
 
 # Each hot statement, with what it is called with.
@@ -251,7 +252,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
     "note overloads": (overloads.SQL["record"], lambda s: ("60 seconds", 2_000)),
     "note staging": (recovery.SQL["record_staging"], lambda s: ("1 hour", WORKER)),
-    "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
+    "shards": (shards.SQL["lease"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "take an event": (events.SQL["take_event"], lambda s: (9, "/shop", a_key(), "type 7", "{}", None)),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False, False)),
     "backfills of a tenant": (
@@ -362,15 +363,15 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (s["waiting"][0] if s["waiting"] else WORKER, BATCH),
     ),
     "how many wait at a gate before a run": (
-        explain.SQL["line"],
+        explain.SQL["key_position"],
         lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
     ),
     "how many wait at a rate before a run": (
-        explain.SQL["rate_line"],
+        explain.SQL["rate_position"],
         lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
     ),
     "how many wait in line before a run": (
-        explain.SQL["strict_line"],
+        explain.SQL["fifo_position"],
         lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
     ),
     "what no worker can run": (system.SQL["unroutable"], lambda s: (5, BATCH // 5, 20)),

@@ -99,7 +99,7 @@ delete from duly.subtasks where (parent, run_id) in (
 
 -- name: verify
 -- Each row is a broken promise; none is the good answer. One statement, so one snapshot.
-with slots as (
+with boxes as (
     select run_id, 'timers' as box from duly.timers where run_id is not null
     union all select run_id, 'blocked' from duly.blocked
     union all select run_id, 'ready' from duly.ready
@@ -109,12 +109,12 @@ inside as (
     select tenant, key, count(*) as runs from (
         select tenant, options->'concurrency'->>0 as key from duly.ready where options ? 'concurrency'
         union all select tenant, options->'concurrency'->>0 from duly.leased where options ? 'concurrency'
-        union all select tenant, options->'concurrency'->>0 from duly.timers where options ? 'held'
-        union all select tenant, options->'concurrency'->>0 from duly.blocked where options ? 'held') as with_key group by 1, 2),
+        union all select tenant, options->'concurrency'->>0 from duly.timers where options ? 'has_slot'
+        union all select tenant, options->'concurrency'->>0 from duly.blocked where options ? 'has_slot') as with_key group by 1, 2),
 fifo_runs as (
     select tenant, (options->'concurrency'->>0) collate "C" as key, due_at, duly.fifo_number(options) as fifo_number from duly.timers
-     where options ? 'fifo' and not options ? 'held' and not duly.is_postponed((select duly.overloaded()), priority, run_id, tenant, queue))
-select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from slots group by run_id having count(*) > 1
+     where options ? 'fifo' and not options ? 'has_slot' and not duly.is_postponed((select duly.overloaded()), priority, run_id, tenant, queue))
+select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from boxes group by run_id having count(*) > 1
 union all
 select 'schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs
  where state in ('active', 'paused') and not exists (select from duly.timers where timers.job_id = jobs.job_id and timers.run_id is null)
@@ -128,7 +128,7 @@ union all
 select 'schedule that waits for the end of a run that is not there', timers.job_id::text, coalesce(timers.last_run_id::text, 'none') from duly.timers
   join duly.jobs on jobs.job_id = timers.job_id
  where timers.run_id is null and timers.overlap = 'after_end' and timers.due_at = 'infinity' and jobs.state = 'active'
-   and not exists (select from slots where slots.run_id = timers.last_run_id and slots.box <> 'dead')
+   and not exists (select from boxes where boxes.run_id = timers.last_run_id and boxes.box <> 'dead')
 union all
 select 'lease without a worker', leased.run_id::text, leased.worker_id::text from duly.leased
  where not exists (select from duly.workers where workers.worker_id = leased.worker_id)
@@ -167,7 +167,7 @@ select 'run waiting for a rate limit that is not maintained', blocked.run_id::te
  where blocked.waits_for = 'rate' and not exists (select from duly.rate_limits where rate_limits.tenant = blocked.tenant and rate_limits.key = blocked.key)
 union all
 select 'run that waits for a reservation without its slot', blocked.run_id::text, blocked.key from duly.blocked
- where blocked.waits_for = 'rate' and blocked.options ? 'concurrency' and not blocked.options ? 'held'
+ where blocked.waits_for = 'rate' and blocked.options ? 'concurrency' and not blocked.options ? 'has_slot'
 union all
 select 'run waiting for a destination that would take it', blocked.run_id::text, blocked.key from duly.blocked
   left join duly.destinations on destinations.tenant = blocked.tenant and destinations.origin = blocked.key
@@ -193,7 +193,7 @@ union all
 select 'node that nothing will move', format('%s/%s', node.workflow_id, node.name), node.state from duly.workflow_nodes as node
   join duly.workflows as flow on flow.workflow_id = node.workflow_id
  where node.state in ('waiting', 'ready') and (
-       not exists (select from slots where slots.run_id = node.run_id and slots.box <> 'dead')
+       not exists (select from boxes where boxes.run_id = node.run_id and boxes.box <> 'dead')
        or (node.state = 'ready' and flow.state = 'running' and exists (
                select from duly.blocked where blocked.run_id = node.run_id and blocked.waits_for = 'workflow' and blocked.key = node.workflow_id::text))
        or (node.state = 'waiting' and node.waits = 0 and flow.state <> 'paused'))
@@ -215,7 +215,7 @@ select 'run with dependencies that nothing will release', blocked.run_id::text, 
  where blocked.waits_for = 'dependency' and not exists (select from duly.dependency_checks where dependency_checks.child = blocked.run_id)
    and (coalesce(dependent.waits, 0) = 0 or exists (
        select from duly.dependencies where dependencies.child = blocked.run_id
-          and not exists (select from slots where slots.run_id = dependencies.parent and slots.box <> 'dead')))
+          and not exists (select from boxes where boxes.run_id = dependencies.parent and boxes.box <> 'dead')))
 union all
 select 'dependent that waits no more', dependencies.child::text, format('of %s', dependencies.parent) from duly.dependencies
  where not exists (select from duly.blocked where blocked.run_id = dependencies.child and blocked.waits_for = 'dependency')

@@ -58,9 +58,9 @@ limit $2
 -- name: waiting_outside
 -- Of those the ones that hold no slot and are not in FIFO order (cancel).
 select run_id from duly.ready where job_id = $1 and run_id <> job_id and (options is null or not options ? 'concurrency')
-union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id and (options is null or not options ?| array['held', 'fifo'])
+union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id and (options is null or not options ?| array['has_slot', 'fifo'])
 union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id
-                                           and (options is null or not options ?| array['held', 'fifo'])
+                                           and (options is null or not options ?| array['has_slot', 'fifo'])
 limit $2
 
 -- name: leased_runs

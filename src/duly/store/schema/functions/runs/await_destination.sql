@@ -22,7 +22,7 @@ begin
         returning leased.*, held.origin, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
     parked as (
         insert into duly.blocked ({run}, waits_for, key, blocked_at)
-        select {run: attempt = attempt - 1, options = case when options ? 'overlap' then options || '{"held": true}' else options end},
+        select {run: attempt = attempt - 1, options = case when options ? 'overlap' then options || '{"has_slot": true}' else options end},
                'destination', origin, v_now
           from taken where not cancelled
         on conflict do nothing),

@@ -37,7 +37,7 @@ begin
     end loop;
     if v_notified <> '{}' then
         new.detail := case when jsonb_typeof(new.detail) = 'object' then new.detail when new.detail is null then '{}'
-                           else jsonb_build_object('said', new.detail) end || jsonb_build_object('told', v_notified);
+                           else jsonb_build_object('said', new.detail) end || jsonb_build_object('callbacks', v_notified);
     end if;
     return new;
 end $$;

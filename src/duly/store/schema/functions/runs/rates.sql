@@ -88,7 +88,7 @@ begin
         delete from duly.blocked where run_id = any (v_next) returning *),
     staged as (
         insert into duly.ready ({run})
-        select {run: due_at = reservation.at, options = options - 'held'}
+        select {run: due_at = reservation.at, options = options - 'has_slot'}
           from (select taken.*, row_number() over (order by due_at, run_id) - 1 as number from taken) as taken cross join lateral (
                select p_now + ceil(greatest(v_owed + taken.number / v_bucket.per_second - v_burst, 0) * 1000000) * interval '1 microsecond' as at) as reservation
         on conflict do nothing)

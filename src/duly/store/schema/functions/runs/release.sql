@@ -34,7 +34,7 @@ begin
                            case when u.options ? 'outside' then 0 else p_left end as left_slots,
                            u.options->'overlap'->>0 as policy, (u.options->'overlap'->>1)::integer as waiting_max
                       from unnest(p_tenants, p_options) as u(tenant, options)
-                     where u.options ? 'concurrency' and not (p_left = 0 and u.options ? 'held')
+                     where u.options ? 'concurrency' and not (p_left = 0 and u.options ? 'has_slot')
                     union all
                     select tenant, key, (options->'concurrency'->>1)::integer, 0, null, null from unnest(p_arrived)) as each
              group by tenant, key order by tenant, key) as sorted;
@@ -73,7 +73,7 @@ begin
                                order by due_at, duly.fifo_number(options), run_id limit 1) as first
                         where (select true from duly.timers
                                where timers.tenant = requested.tenant and ((timers.options->'concurrency'->>0) collate "C") = requested.key and timers.options ? 'fifo'
-                                 and (timers.due_at, duly.fifo_number(timers.options)) < (first.due_at, first.fifo_number) and not timers.options ? 'held'
+                                 and (timers.due_at, duly.fifo_number(timers.options)) < (first.due_at, first.fifo_number) and not timers.options ? 'has_slot'
                                  and not duly.is_postponed(v_overloaded, timers.priority, timers.run_id, timers.tenant, timers.queue)
                                order by timers.tenant, ((timers.options->'concurrency'->>0) collate "C"), timers.due_at, duly.fifo_number(timers.options)
                                limit 1) is null)          -- In the order of the index, so that no other can serve.
@@ -172,7 +172,7 @@ begin
     end if;
     select array_agg(u.tenant), array_agg(u.options->'rate') into v_rate_tenants, v_rates
       from unnest(p_tenants, p_options) as u(tenant, options)
-     where p_left = 0 and u.options ? 'rate' and (u.options ? 'held' or not u.options ? 'concurrency');
+     where p_left = 0 and u.options ? 'rate' and (u.options ? 'has_slot' or not u.options ? 'concurrency');
     perform duly.reserve(v_next_tenants || v_rate_tenants, v_next_rates || v_rates) where v_next_tenants is not null or v_rate_tenants is not null;
     return v_released;
 end $$;

@@ -72,7 +72,7 @@ begin
                   case when held.became = 'retrying' and duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence)
                        then 'cancelled' else held.became end as became),
     retrying as (                                      -- A retry is part of its run, so it keeps the slot where order matters; any other concurrency key's it gives back.
-        select done.*, case when duly.keeps_slot(options) then options || '{"held": true}' else options end as carried from done where became = 'retrying'),
+        select done.*, case when duly.keeps_slot(options) then options || '{"has_slot": true}' else options end as carried from done where became = 'retrying'),
     requeued as (
         insert into duly.ready ({run})
         select {run: options = carried}
@@ -85,7 +85,7 @@ begin
         on conflict do nothing),
     buried as (
         insert into duly.dead ({run}, buried_at, reason, replays)
-        select {run: due_at = was_due_at, options = options - array['held', 'rearm']}, v_now, coalesce(reason, outcome::text),
+        select {run: due_at = was_due_at, options = options - array['has_slot', 'rearm']}, v_now, coalesce(reason, outcome::text),
                coalesce((options->>'replays')::integer, 0)
           from done where became = 'dead'
         on conflict do nothing),

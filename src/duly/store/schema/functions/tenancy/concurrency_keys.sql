@@ -7,30 +7,30 @@ $$;
 
 -- A run with a concurrency key that comes back for its retry holds its slot already, where the key is the overlap of a job with itself.
 create or replace function duly.holds_slot(p_options jsonb) returns boolean language sql immutable parallel safe as $$
-    select coalesce(p_options ? 'held', false)
+    select coalesce(p_options ? 'has_slot', false)
 $$;
 
 -- Whether a run has to wait for something before it is ready: a slot that it does not hold, or a reservation, which each attempt needs.
 create or replace function duly.must_enter(p_options jsonb) returns boolean language sql immutable parallel safe as $$
-    select coalesce(p_options ? 'rate' or (p_options ? 'concurrency' and not p_options ? 'held'), false)
+    select coalesce(p_options ? 'rate' or (p_options ? 'concurrency' and not p_options ? 'has_slot'), false)
 $$;
 
 -- Whether all it needs is a slot, so that it may go there straight from its timer.
 create or replace function duly.may_pass(p_options jsonb) returns boolean language sql immutable parallel safe as $$
-    select coalesce(p_options ? 'concurrency' and not p_options ?| array['held', 'overlap', 'fifo', 'rate'], false)
+    select coalesce(p_options ? 'concurrency' and not p_options ?| array['has_slot', 'overlap', 'fifo', 'rate'], false)
 $$;
 
 -- The wait that comes first: for a slot of its concurrency key, unless it holds one, and then for a reservation at its rate.
 create or replace function duly.wait_kind(p_options jsonb) returns duly.wait language sql immutable parallel safe as $$
-    select case when p_options ? 'concurrency' and not p_options ? 'held' then 'concurrency' else 'rate' end::duly.wait
+    select case when p_options ? 'concurrency' and not p_options ? 'has_slot' then 'concurrency' else 'rate' end::duly.wait
 $$;
 
 create or replace function duly.wait_key(p_options jsonb) returns text language sql immutable parallel safe as $$
-    select case when p_options ? 'concurrency' and not p_options ? 'held' then p_options->'concurrency'->>0 else p_options->'rate'->>0 end
+    select case when p_options ? 'concurrency' and not p_options ? 'has_slot' then p_options->'concurrency'->>0 else p_options->'rate'->>0 end
 $$;
 
 create or replace function duly.keeping_slot(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
-    select case when p_options ? 'concurrency' then p_options || '{"held": true}' else p_options end
+    select case when p_options ? 'concurrency' then p_options || '{"has_slot": true}' else p_options end
 $$;
 
 -- Whether a run keeps the slot of its concurrency key until it is over: a retry is part of it, and what comes next must not go before it.
