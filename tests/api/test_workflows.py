@@ -120,7 +120,7 @@ class TestStart:
         assert (await api.get("/v1/runs")).json()["items"] == []
 
     async def test_a_misspelt_field_of_a_node_is_named_with_the_nearest(self, api):
-        body = {"name": "wrong", "nodes": {"a": {"target": A_TARGET, "aftr": []}}}
+        body = {"name": "wrong", "nodes": {"a": {"target": A_TARGET, "depend_on": []}}}
         [fault] = (await api.post("/v1/workflows", json=body)).json()["errors"]
 
         assert "did you mean depends_on?" in fault["message"]

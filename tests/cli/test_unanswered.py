@@ -58,7 +58,7 @@ def test_read_from_an_address_without_a_listener_fails_fast_with_a_remedy(tmp_pa
         (("dead", "replay", A_RUN), "look with `duly audit`"),
         (("pause", "--all"), "look with `duly audit`"),
         (("submit", "greet", "--key", "mine"), "retry with --key mine"),
-        (("runs", "again", A_RUN), "retry with --key "),
+        (("runs", "rerun", A_RUN), "retry with --key "),
     ],
 )
 def test_a_key_is_advised_only_where_a_flag_takes_one(tmp_path, monkeypatch, command, advice):

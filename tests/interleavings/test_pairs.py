@@ -152,7 +152,7 @@ class HoldAndClaim(OfEverything):
         return self.blocker(), claiming(self.worker_id)
 
     async def check(self, database, held, taken):
-        assert held == "held"
+        assert held == "paused"
         assert len(taken) in (0, 2), "all or nothing: one statement reads the holds once"
         assert await counts(database) == ({"leased": 2} if taken else {"ready": 2})
         assert await claimed(database, self.worker_id) == [], "from the answer on nothing is claimed"
@@ -187,7 +187,7 @@ class HoldAndTheSameHold(OfEverything):
         return self.blocker(), self.blocker()
 
     async def check(self, database, left, right):
-        assert {left, right} == {"held", "already"}
+        assert {left, right} == {"paused", "already"}
         assert await database.fetchval("select count(*) from duly.pauses") == 1
 
 
@@ -197,7 +197,7 @@ class HoldAndLift(OfEverything):
         return self.blocker(), lambda side: pauses.resume_scope(side, EVERYTHING)
 
     async def check(self, database, held, lifted):
-        assert held == "held"
+        assert held == "paused"
         left = await database.fetchval("select count(*) from duly.pauses")
         assert left == (0 if lifted else 1)
 

@@ -451,12 +451,12 @@ class TestLoop:
             maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
             asked = asyncio.Event()
 
-            async def tell_for_ever(*_: object) -> None:
+            async def deliver_for_ever(*_: object) -> None:
                 asked.set()
                 await asyncio.Event().wait()
 
             await database.execute(WORK["_deliver_callbacks"])
-            monkeypatch.setattr(service, "tell", tell_for_ever)
+            monkeypatch.setattr(service, "deliver", deliver_for_ever)
             running = asyncio.create_task(maintenance.run())
             async with asyncio.timeout(5):
                 await asked.wait()

@@ -180,7 +180,7 @@ async def test_story_27_no_move_notifies_inside_its_transaction(database):
     await asyncio.sleep(0.05)
 
     assert heard == []
-    assert not any("notify" in text.lower() for text in texts().values())
+    assert not any("pg_notify" in text.lower() for text in texts().values())
     await listener.close()
 
 

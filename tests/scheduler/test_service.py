@@ -77,7 +77,7 @@ async def test_after_an_error_it_believes_to_hold_nothing(scheduler, monkeypatch
         raise Unavailable("gone")
 
     await scheduler.renew()
-    monkeypatch.setattr(shards, "hold", broken)
+    monkeypatch.setattr(shards, "lease", broken)
 
     with pytest.raises(Unavailable):
         await scheduler.renew()

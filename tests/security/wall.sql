@@ -81,4 +81,4 @@ take_event(p_tenant => $tenant, p_source => 's', p_id => 'i', p_type => 't', p_e
 timed_anew(p_job_id => $schedule)
 timed_by(p_job_id => $schedule, p_tzdb => 'another')
 trigger(p_job_id => $schedule, p_key => 'k', p_allow_overlap => true, p_settles => true)
-change_destination_state(p_destination_id => $destination, p_turn => 0, p_state => 'open', p_openings => 1, p_wait => 1, p_ramp_grows => false)
+change_destination_state(p_destination_id => $destination, p_state_version => 0, p_state => 'open', p_openings => 1, p_wait => 1, p_ramp_grows => false)

@@ -66,7 +66,7 @@ begin
     end if;
 end $$;
 
--- Workflows whose run, which they are the target of, was cancelled or given up: they have nobody to notify, and stop. What is about to wait again
+-- Workflows whose run, which they are the target of, was cancelled or given up: they notify nothing, and stop. What is about to wait again
 -- is left, and what was discarded meanwhile stops nothing.
 create or replace function duly.stop_orphans() returns integer
 language plpgsql {planned by index, by loop, in order} as $$
@@ -85,7 +85,7 @@ begin
            and exists (select from duly.attempts where attempts.run_id = flow.run_id and attempts.became in ('cancelled', 'dead', 'expired'))
          order by flow.workflow_id limit 1             -- With a second one, its concurrency keys would be locked after the first workflow.
     loop
-        if v_flow.is_alone then                        -- Discarded as the workflow was replayed: that goes on, and has nobody to notify.
+        if v_flow.is_alone then                        -- Discarded as the workflow was replayed: that goes on, and notifies nothing.
             update duly.workflows set run_id = null where workflows.workflow_id = v_flow.workflow_id and workflows.ended_at is null;
         else
             perform duly.cancel_workflow(v_flow.tenant, v_flow.workflow_id, 'the run whose target it is has ended');
