@@ -61,7 +61,7 @@ async def test_recovery_plan_shows_missed_and_resulting_runs_by_policy(database,
 async def test_it_is_approved_with_choices_and_watched_to_its_end(database, clock, scheduler, front):
     api = await front.caller()
     [job_id] = [row[0] for row in await database.fetch("select job_id from duly.jobs where name = 'fire_all'")]
-    body = {"rules": [{"choice": "skip"}, {"choice": "once", "job_id": str(job_id)}], "rate": 5}
+    body = {"rules": [{"choice": "skip"}, {"choice": "fire_once", "job_id": str(job_id)}], "rate": 5}
 
     approved = (await api.post("/v1/recovery/approve", json=body)).json()
 
@@ -103,12 +103,12 @@ async def test_where_nothing_was_missed(api):
 
 async def test_a_dry_run_of_an_approval_shows_the_plan_and_changes_nothing(database, clock, scheduler, front):
     api = await front.caller()
-    asked = {"rules": [{"choice": "all"}], "rate": 3, "dry_run": True}
+    asked = {"rules": [{"choice": "fire_all"}], "rate": 3, "dry_run": True}
 
     plan = (await api.post("/v1/recovery/approve", json=asked)).json()
 
     planned = {item["name"]: (item["choice"], item["runs"]) for item in plan["items"]}
-    assert planned == dict.fromkeys(("skip", "fire_once", "fire_all"), ("all", 180))
+    assert planned == dict.fromkeys(("skip", "fire_once", "fire_all"), ("fire_all", 180))
     assert (plan["recovery"]["state"], plan["recovery"]["rate"], plan["left"]) == ("open", 3, 540)
     now = (await api.get("/v1/recovery")).json()
     assert (now["recovery"]["state"], now["recovery"]["rate"], now["left"]) == ("open", None, 181)

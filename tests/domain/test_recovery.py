@@ -38,10 +38,10 @@ MISSED = "skipped_misfire"
         ({"policy": "fire_all", "limit": 4}, None, ([6, 9], 4, [("skipped_limit", 6)])),
         ({"policy": "fire_all", "window": "PT1H55M"}, None, ([5, 9], 5, [(MISSED, 5)])),
         ({"policy": "fire_all"}, "skip", (None, 0, [(MISSED, 10)])),
-        ({"policy": "fire_all"}, "once", ([9, 9], 1, [(MISSED, 9)])),
-        ({"policy": "fire_once", "window": "PT30M"}, "once", ([9, 9], 1, [(MISSED, 9)])),
-        ({"policy": "skip"}, "all", ([0, 9], 10, [])),
-        ({"policy": "fire_all", "limit": 4, "window": "PT1M"}, "all", ([0, 9], 10, [])),
+        ({"policy": "fire_all"}, "fire_once", ([9, 9], 1, [(MISSED, 9)])),
+        ({"policy": "fire_once", "window": "PT30M"}, "fire_once", ([9, 9], 1, [(MISSED, 9)])),
+        ({"policy": "skip"}, "fire_all", ([0, 9], 10, [])),
+        ({"policy": "fire_all", "limit": 4, "window": "PT1M"}, "fire_all", ([0, 9], 10, [])),
     ],
 )
 def test_a_policy_or_a_choice_decides(misfire, choice, expected):
@@ -57,10 +57,10 @@ def test_recovery_of_a_single_missed_occurrence_creates_that_occurrence():
     [
         ([], None),
         ([Rule("skip")], "skip"),
-        ([Rule("all", tenant=1), Rule("skip")], "all"),
-        ([Rule("once", job_id=ONE), Rule("all", tenant=1), Rule("skip")], "once"),
-        ([Rule("all", tenant=2), Rule("once", job_id=OTHER)], None),
-        ([Rule("all"), Rule("skip")], "skip"),  # said twice, the later word counts
+        ([Rule("fire_all", tenant=1), Rule("skip")], "fire_all"),
+        ([Rule("fire_once", job_id=ONE), Rule("fire_all", tenant=1), Rule("skip")], "fire_once"),
+        ([Rule("fire_all", tenant=2), Rule("fire_once", job_id=OTHER)], None),
+        ([Rule("fire_all"), Rule("skip")], "skip"),  # said twice, the later word counts
     ],
 )
 def test_the_nearest_rule_counts(rules, expected):

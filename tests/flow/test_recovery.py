@@ -154,7 +154,7 @@ async def test_recovery_rule_overrides_wider_rules_and_the_misfire_policy(place,
     await place.down(2 * HOUR)
     await place.run(1)
 
-    await place.approve(Rule("skip"), Rule("once", tenant=2), Rule("once", job_id=chosen.job_id))
+    await place.approve(Rule("skip"), Rule("fire_once", tenant=2), Rule("fire_once", job_id=chosen.job_id))
     await place.run(12)
 
     for job, ran in ((chosen, minutes(120)), (tenants, minutes(120)), (other, [])):

@@ -47,7 +47,7 @@ class Submittable(Submitter[Q, T]):
         expired. `tags`: words to find it by, instead of the handler's own. `on_end` and `on_failure`: a URL, or the name
         of a job, that is notified of each run's end, or of its dead letter. `request_id` and `traceparent`: the
         request; its handler and readers of the run see them. `parent`: the run whose subtask it is, which must be
-        active. `after`: handles or ids of one-shots that must have succeeded before it runs, or pairs such as `(handle,
+        active. `depends_on`: handles or ids of one-shots that must have succeeded before it runs, or pairs such as `(handle,
         "always")`, or `"failure"`. `connection`: the caller's own, inside whose transaction it is inserted. Raises
         InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """

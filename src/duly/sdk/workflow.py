@@ -125,7 +125,7 @@ class Workflow:
         """Add a node: a handler or a target, as it is or with `.options(…)`, and its arguments.
 
         An argument may be, or contain, the `result` of another node, which then must succeed first, or its `error`:
-        then it must fail, unless `after` says otherwise. `after` names further nodes to depend on. Raises
+        then it must fail, unless `depends_on` says otherwise. `depends_on` names further nodes to depend on. Raises
         InvalidWorkflow, InvalidArguments, InvalidPayload, InvalidOption, UnknownQueue.
         """
         return self._add(name, work, args, kwargs, depends_on, None)

@@ -12,7 +12,7 @@ from duly.domain.fields import Moment
 from duly.wire.keys import TenantNumber
 from duly.wire.schema.shapes import RequestModel, ResponseModel
 
-ChoiceName = Literal["skip", "once", "all"]
+ChoiceName = Literal["skip", "fire_once", "fire_all"]
 
 
 class RecoveryRule(RequestModel, frozen=True):

@@ -150,7 +150,7 @@ class WorkflowReplayed(ResponseModel, frozen=True):
 class NodesToAdd(RequestModel, frozen=True):
     """Nodes that a running node adds: its own name and its run's fence, and the new nodes by their names.
 
-    The children of the running node wait for them as well. A node without `after` depends on the one that adds it.
+    The children of the running node wait for them as well. A node without `depends_on` depends on the one that adds it.
     """
 
     node: AnyNode

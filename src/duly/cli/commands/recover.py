@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import get_args
 
 import click
 
@@ -17,18 +18,17 @@ from duly.domain.errors import InvalidOption
 from duly.domain.jobs.recovery import Choice
 from duly.wire.recovery import RecoveryPlan, RecoveryRule, RecoveryState
 
+_CHOICES: tuple[Choice, ...] = get_args(Choice)
 _SHOWN = 20
-# The choices, in the words of misfire policies.
-_WORDS: dict[Choice, str] = {"skip": "skip", "once": "fire_once", "all": "fire_all"}
 COLUMNS: Columns = {
     "job": lambda one: one.name or one.job_id,
     "tenant": "tenant",
     "queue": "queue",
     "missed": "missed",
-    "policy": lambda one: one.policy if one.choice is None else f"{_WORDS[one.choice]} (chosen)",
-    "makes": "runs",
+    "policy": lambda one: one.policy if one.choice is None else f"{one.choice} (chosen)",
+    "runs": "runs",
     "created": "created",
-    "state": lambda one: "held" if one.is_waiting else "under way",
+    "state": lambda one: "waiting" if one.is_waiting else "under way",
 }
 
 
@@ -110,11 +110,11 @@ async def _rule_of_schedule(client: AsyncClient, text: str) -> RecoveryRule:
 
 
 def _choice(text: str, whole: str) -> Choice:
-    """Parse a choice: a misfire policy, or its short form. Raises InvalidOption."""
-    for choice, policy in _WORDS.items():
-        if text in (choice, policy):
+    """Parse a choice: a misfire policy. Raises InvalidOption."""
+    for choice in _CHOICES:
+        if text == choice:
             return choice
-    raise InvalidOption(f"{text!r} in {whole} is none of {', '.join(_WORDS.values())}")
+    raise InvalidOption(f"{text!r} in {whole} is none of {', '.join(_CHOICES)}")
 
 
 def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = False, rate: float | None = None) -> None:

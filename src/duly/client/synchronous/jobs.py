@@ -50,7 +50,7 @@ class Jobs(Resource):
         """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError.
 
         With `wait`, this waits for the end of a one-shot, up to so many seconds; `run` is set when it came. `parent` is
-        the run whose subtask a one-shot is: it waits or runs. `after` are one-shots that this one depends on: by their
+        the run whose subtask a one-shot is: it waits or runs. `depends_on` are one-shots that this one depends on: by their
         ids, which must have succeeded, or as `Dependency(job=…, on="always")`.
         """
         body = {**definition(target, fields), **given(parent=parent, depends_on=depends_on)}

@@ -12,7 +12,7 @@ import msgspec
 from duly.domain.triggers.schedule.planning import Skip, plan_missed
 from duly.domain.triggers.schedule.schedules import MISFIRE_LIMIT_MAX, Misfire, Schedule
 
-Choice = Literal["skip", "once", "all"]
+Choice = Literal["skip", "fire_once", "fire_all"]
 RATE_MAX = 500.0  # runs a second: the maximum of the backfill lane
 _RATE_UNKNOWN = 50.0  # proposed where the spare capacity is unknown
 _SPARE_SHARE = 0.5  # of the spare capacity: runs on time may need the rest
@@ -20,8 +20,8 @@ _FINEST = timedelta(microseconds=1)
 # The policy that a choice amounts to, without a window, because it is made for this time only.
 _MISFIRES: dict[Choice, Misfire] = {
     "skip": Misfire(policy="skip"),
-    "once": Misfire(policy="fire_once"),
-    "all": Misfire(policy="fire_all", window_seconds=100 * 366 * 86_400, limit=MISFIRE_LIMIT_MAX),
+    "fire_once": Misfire(policy="fire_once"),
+    "fire_all": Misfire(policy="fire_all", window_seconds=100 * 366 * 86_400, limit=MISFIRE_LIMIT_MAX),
 }
 
 

@@ -1009,7 +1009,7 @@ create table duly.dependency_checks (
     due_at   timestamptz not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 
--- What has ended in this transaction, until its end, as `endings` is for workflows.
+-- What has ended in this transaction, until its end, as `ended_nodes` is for workflows.
 create unlogged table duly.ended_dependencies (
     run_id   uuid not null,
     became   text not null,

@@ -1,9 +1,9 @@
--- One-shots that wait for the ends of others: `after`. docs/decisions/0035-dependencies-between-one-shots.md says why.
+-- One-shots that wait for the ends of others. docs/decisions/0035-dependencies-between-one-shots.md says why.
 --
--- Locks are taken in this order: rows of boxes, concurrency keys, workflows, dependencies by child, rows under `&after`. So what holds a dependency
+-- Locks are taken in this order: rows of boxes, concurrency keys, workflows, dependencies by child, those of `dependents`. So what holds a dependency
 -- waits for nothing but another one, and passes over rows that somebody else has locked.
 
--- Record the dependencies of runs that are submitted here, under `&after`. Nothing is locked: the runs they depend on may be ending meanwhile, which
+-- Record the dependencies of runs that are submitted here. Nothing is locked: the runs they depend on may be ending meanwhile, which
 -- is for a check to see.
 create or replace function duly.add_dependencies(p_tenant integer, p_children uuid[], p_options jsonb[], p_now timestamptz) returns void
 language plpgsql {planned by index, by loop, in order} as $$
