@@ -91,7 +91,7 @@ class Engine:
         self._log = log
         self._slots = slots
         self._wheel: Wheel[HeldRun] = Wheel()
-        self._held_runs = HeldRuns(executor.marks)
+        self._held_runs = HeldRuns(executor.shared_state)
         self._watch = Watch(database, identity.worker_id)
         self._services = WorkerServices(database, identity.worker_id, lambda: worker_lease.is_safe, settling=settling)
         self.outbox = Outbox(
@@ -251,7 +251,7 @@ class Engine:
                 continue
             starting = self._slots.take()
             self._start(starting)
-            self._figures.turned_at = self._clock.monotonic()
+            self._figures.ticked_at = self._clock.monotonic()
             measured = self._measure(measured)
             await self._clock.wait(self._wake_starts, self._pause(len(starting)))
             if self._slots.waiting:
@@ -376,7 +376,7 @@ class Engine:
         return bool(self._recalled) and (run.run_id, run.fence) in self._recalled
 
     def _has_started(self, signal: runs.Signal) -> bool:
-        return self._executor.marks.has(signal.run_id, signal.fence)
+        return self._executor.shared_state.has(signal.run_id, signal.fence)
 
     def _hand_back(self, ahead: list[HeldRun], queued: Sequence[Run] = ()) -> None:
         """Hand back runs taken out of the wheel and the slots."""
