@@ -70,7 +70,7 @@ def requested_shape(stored: str | None, every_seconds: int | None) -> Shape:
     shape: Shape = msgspec.json.decode(stored)
     if is_on_event(shape):
         return shape
-    requested = shape.pop("asked", shape["trigger"])
+    requested = shape.pop("requested", shape["trigger"])
     return {**shape, "trigger": requested}
 
 

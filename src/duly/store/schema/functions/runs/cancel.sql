@@ -49,9 +49,9 @@ language sql security definer set search_path = pg_catalog, pg_temp as $$
     returning run_id
 $$;
 
--- Carry out cancels whose run left its holder before the holder heard of them: what waits is cancelled, what somebody
--- else holds by now is asked back. A signal is stale as well when its run has passed from its worker to its receiver, who hears
--- none. The signals are taken first. Whoever gives the run another life takes them too (replay), so that one of the two gets them: a
+-- Carry out cancels whose run left its holder before the holder heard of them: waiting runs are cancelled, runs that
+-- another holds by now are recalled. A signal is stale as well when its run has passed from its worker to its receiver, which gets
+-- none. The signals are taken first. A replay of the run takes them too, so that one of the two gets them: a
 -- cancel does not follow a run into a life for which it was not meant.
 create or replace function duly.carry_out() returns table (run_id uuid, answer text)
 language plpgsql {planned by index, by loop} as $$

@@ -1,11 +1,11 @@
 -- Recall: take back runs that a worker holds ahead of their moment. docs/decisions/0012-runs-held-ahead-can-be-recalled.md says why.
 
--- Whether a request may know how a worker's run stands: workers belong to all tenants, runs to one.
+-- Return whether a request may know the state of a worker's run: workers belong to all tenants, runs to one.
 create or replace function duly.is_our_lease(p_run_id uuid) returns boolean language sql stable as $$
     select not duly.is_tenant_session() or exists (select from duly.leased where leased.run_id = p_run_id and duly.is_ours(leased.tenant))
 $$;
 
--- Whether a run that a worker holds has not started: nothing starts before it is due, and of the due ones the worker names those it has
+-- Return whether a run that a worker holds has not started: nothing starts before it is due, and of the due ones the worker names those it has
 -- not started (docs/decisions/0012-runs-held-ahead-can-be-recalled.md).
 create or replace function duly.is_unstarted(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz, p_now timestamptz) returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -13,7 +13,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
        and duly.is_our_lease(p_run_id)
 $$;
 
--- Whether a run that a worker holds may still start, as far as is known without its answer. Only of a stalled worker the runs that have started
+-- Return whether a run that a worker holds may still start, as far as is known without its answer. Only of a stalled worker the runs that have started
 -- are known: its heartbeat names all others.
 create or replace function duly.may_start(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz) returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -105,7 +105,7 @@ begin
                       and signals.fence = leased.fence and signals.what = 'recall');
 end $$;
 
--- Let recalled runs go on to ready: those that nobody took, and with them the recalls of this caller that nobody answered. Without ids, all
+-- Let recalled runs go on to ready: those that no one took, and with them the recalls of this caller that no worker answered. Without ids, all
 -- that have waited for longer than p_age, because the process that recalled them has died.
 create or replace function duly.put_back(p_run_ids uuid[], p_sent timestamptz[], p_age interval) returns table (run_id uuid, queue text)
 language plpgsql {planned by index, by loop, in order} as $$

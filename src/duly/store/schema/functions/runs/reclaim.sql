@@ -37,7 +37,7 @@ begin
         select {run: attempt = attempt - 1}
           from back where not cancelled and not coalesce(options ? 'rate', false) and run_id not in (select answered.run_id from answered)
         on conflict do nothing),
-    in_line as (
+    awaiting_rate as (
         insert into duly.timers ({run}, shard)
         select {run: due_at = scheduled_at, attempt = attempt - 1, options = duly.keeping_slot(options)}, duly.shard_of(job_id)
           from back where not cancelled and options ? 'rate'

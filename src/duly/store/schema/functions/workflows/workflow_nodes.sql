@@ -8,7 +8,7 @@ create or replace function duly.node_run_id(p_workflow_id uuid, p_node text) ret
     select duly.run_id(duly.created_at(p_workflow_id), p_workflow_id::text || '/' || p_node)
 $$;
 
--- Whether an edge holds, of a parent that has ended so. domain/workflows/workflow.py says the same.
+-- Return whether an edge holds, of a parent that has ended so. domain/workflows/workflow.py says the same.
 create or replace function duly.holds_for(p_on text, p_state text) returns boolean language sql immutable parallel safe as $$
     select case p_on when 'success' then p_state = 'succeeded' when 'failure' then p_state in ('failed', 'expired', 'cancelled') else true end
 $$;

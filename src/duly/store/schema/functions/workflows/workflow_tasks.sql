@@ -4,15 +4,15 @@ create or replace function duly.add_workflow_task(p_workflow_id uuid, p_what tex
     insert into duly.workflow_tasks (workflow_id, what, due_at) values (p_workflow_id, p_what, p_due_at)
 $$;
 
--- Whether a workflow task is due. One is recorded a second ahead at most, and one that has failed as far as its tries say: what lies further
+-- Return whether a workflow task is due. One is recorded a second ahead at most, and one that has failed as far as its tries say: what lies further
 -- ahead is of the time before a step back of the clock, as a check of dependents is.
 create or replace function duly.is_workflow_task_due(p_due_at timestamptz, p_tries smallint, p_now timestamptz) returns boolean
 language sql immutable parallel safe as $$
     select p_due_at <= p_now or p_due_at > p_now + least(power(2, greatest(p_tries - 1, 0)), 60) * interval '1 second'
 $$;
 
--- Do one workflow task that is due: done, or put off because it failed. Without one, stop workflows that nobody waits for any more, and say whether
--- there is something to settle, which is for a process that can: settle, or none. One statement, because it is asked twice a second for ever.
+-- Do one workflow task that is due: done, or put off because it failed. Without one, stop workflows that no caller waits for any more, and say whether
+-- there is something to settle, which is for a process that can: settle, or none. One statement, because it runs twice a second for ever.
 create or replace function duly.run_workflow_task() returns text
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
