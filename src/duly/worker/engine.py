@@ -275,7 +275,7 @@ class Engine:
         """Pass runs to their executor. A run that was cancelled or paused meanwhile frees its slot at once."""
         batch: list[tuple[Kind, Run, str | None]] = []
         suspects: list[HeldRun] = []
-        kept_back: list[Run] = []
+        unstarted: list[Run] = []
         if self._signalled:  # the answer to a claim may have come after the look that read its cancel
             self._heed_late([run for _, run in starting])
         for kind, run in starting:
@@ -285,7 +285,7 @@ class Engine:
                 continue
             if self._watch.pauses.cover(run) or self._is_recalled(run):
                 self._slots.release(kind)
-                kept_back.append(run)
+                unstarted.append(run)
                 continue
             held.started = True
             self._figures.started += 1
@@ -300,8 +300,8 @@ class Engine:
             self._put_off([Ended(kind, run, None) for kind, run in without_thread])
         if suspects:
             self._spawn(self._isolated.run_alone(suspects))
-        if kept_back:
-            self._return(kept_back)
+        if unstarted:
+            self._return(unstarted)
 
     def _give_up_stuck(self) -> None:
         """Hand back runs that wait too long for a slot and will not start soon: other workers may be free."""
