@@ -62,7 +62,7 @@ class OpenRequest:
         self.give_back()
 
     def __del__(self) -> None:
-        # A stream that nobody began to read has no end of its own.
+        # A stream that was never read has no end of its own.
         self.give_back()
 
     def give_back(self) -> None:

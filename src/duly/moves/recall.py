@@ -119,7 +119,7 @@ async def recalled(
 
 
 async def put_back(database: Database, requested: Sequence[Recalled] | None = None) -> int:
-    """Make recalled runs ready that nobody took: these, or all whose caller is gone. Returns how many."""
+    """Make untaken recalled runs ready: these, or all whose caller has gone away. Returns how many."""
     back = await runs.put_back(database, requested, ABANDONED_AFTER)
     if back:
         await hints.send(database, sorted({queue for _, queue in back}))

@@ -197,10 +197,10 @@ class WorkerServices:
             self._written |= last
 
     async def _append(self, lines: Sequence[LogLine]) -> None:
-        again = bool(self._unsure) and any(
+        may_repeat = bool(self._unsure) and any(
             line.number <= self._unsure.get((line.run_id, line.attempt), 0) for line in lines
         )
-        await runs.append_logs(self._settling, self._worker_id, lines, again=again)
+        await runs.append_logs(self._settling, self._worker_id, lines, may_repeat=may_repeat)
 
     async def _append_bare(self, line: LogLine) -> None:
         """Write a placeholder for a line that cannot be stored."""

@@ -223,7 +223,7 @@ async def _judged(database: Database, one: Allowed, rng: Rng) -> Allowed:
     if change is None:
         return one
     await destinations.change_state(database, one.destination_id, one.health.state_version, change)
-    # Whoever changed it, this is its state; the next report brings the share.
+    # Changed here or by another, this is its state; the next report brings the share.
     allowed = {} if change.state is State.CLOSED else _NOTHING_ALLOWED
     return msgspec.structs.replace(one, health=_after(change), has_turned=True, **allowed)
 

@@ -240,10 +240,12 @@ async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | No
     return shown(dict(row)) if row else None
 
 
-async def append_logs(database: Database, worker_id: UUID, lines: Sequence[LogLine], *, again: bool = False) -> None:
-    """Append log lines of the leases that a worker holds, and no others; `again`: some may be stored already."""
+async def append_logs(
+    database: Database, worker_id: UUID, lines: Sequence[LogLine], *, may_repeat: bool = False
+) -> None:
+    """Append log lines of the leases that a worker holds, and no others; `may_repeat`: some may be stored already."""
     values = columns(lines, "run_id", "fence", "attempt", "number", "logged_at", "level", "message", "fields")
-    await database.execute(SQL["append_logs"], worker_id, *values, again)
+    await database.execute(SQL["append_logs"], worker_id, *values, may_repeat)
 
 
 async def is_over(database: Database, run_id: UUID) -> bool:

@@ -40,7 +40,7 @@ _ORPHANED_SECONDS = 0.5
 
 
 class Task(msgspec.Struct):
-    """A task for a child. The row's place is the worker's business."""
+    """A task for a child process."""
 
     run: Run
     saved: str | None
