@@ -65,7 +65,7 @@ class TestRun:
         assert await cancel_run(database, run.run_id) is CancelAnswer.REQUESTED
         assert await boxes_of(database, run.run_id) == ["leased"]
         told = (await runs.look(database, worker_id)).signals
-        assert [(signal.run_id, signal.fence, signal.what) for signal in told] == [(run.run_id, run.fence, "cancel")]
+        assert [(signal.run_id, signal.fence, signal.kind) for signal in told] == [(run.run_id, run.fence, "cancel")]
 
         await settled(database, worker_id, run, Cancelled())
 

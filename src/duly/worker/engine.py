@@ -327,10 +327,10 @@ class Engine:
     async def _look_once(self) -> None:
         known, limits = self._watch.pauses, self._watch.limits
         signals = (await self._watch.look()).signals
-        self._signalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.what == "cancel"}
+        self._signalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.kind == "cancel"}
         for signal in self._signalled.values():
             self._heed(signal)
-        self._recalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.what == "recall"}
+        self._recalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.kind == "recall"}
         if self._recalled:
             self._give_back_recalled()
         self._executor.pauses = self._watch.pauses

@@ -962,7 +962,7 @@ create index workflow_changes_by_time on duly.workflow_changes (changed_at);
 create table duly.workflow_tasks (
     task_id     bigint generated always as identity primary key,
     workflow_id uuid not null,
-    what        text not null check (what in ('look', 'withdraw', 'cancel', 'settle', 'leave')),
+    kind        text not null check (kind in ('look', 'withdraw', 'cancel', 'settle', 'leave')),
     due_at      timestamptz not null,
     leaving     jsonb,                                  -- the run and key whose slot is given back
     tries       smallint not null default 0             -- that failed
@@ -1022,9 +1022,9 @@ create table duly.signals (
     worker_id uuid not null,
     run_id    uuid not null,
     fence     bigint not null,
-    what      text not null check (what in ('cancel', 'recall')),
+    kind      text not null check (kind in ('cancel', 'recall')),
     sent_at   timestamptz not null,
-    primary key (worker_id, run_id, fence, what)
+    primary key (worker_id, run_id, fence, kind)
 );
 
 create table duly.checkpoints (

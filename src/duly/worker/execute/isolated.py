@@ -103,7 +103,7 @@ class IsolatedRuns:
                 started_at,
                 held.saved,
                 run.policy.timeout_seconds,
-                self._services.on_said,
+                self._services.on_message,
                 may_start=lambda: self._has_child(run) and self._executor.expired(run) is None,
             )
         finally:

@@ -86,7 +86,7 @@ select task.task_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.
        exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live
   from duly.workflow_tasks as task join duly.workflows as flow on flow.workflow_id = task.workflow_id
   left join duly.leased on leased.run_id = flow.run_id
- where task.what = 'settle' and duly.is_workflow_task_due(task.due_at, task.tries, (select duly.clock_now())) order by task.task_id limit $1
+ where task.kind = 'settle' and duly.is_workflow_task_due(task.due_at, task.tries, (select duly.clock_now())) order by task.task_id limit $1
 
 -- name: lock_end
 select state, replays from duly.workflows where workflow_id = $1 for share

@@ -85,12 +85,12 @@ begin
            and ahead.run_id = duly.occurrence_id(ahead.job_id, ahead.scheduled_at, 'schedule')
         union
         select requested.run_id from unnest(p_run_ids) as requested(run_id))
-    insert into duly.signals (worker_id, run_id, fence, what, sent_at)
+    insert into duly.signals (worker_id, run_id, fence, kind, sent_at)
     select leased.worker_id, leased.run_id, leased.fence, 'recall', v_now from held join duly.leased on leased.run_id = held.run_id
      where exists (select from duly.workers where workers.worker_id = leased.worker_id and workers.tenant is null) and not coalesce(leased.options ?| array['concurrency', 'rate'], false)
        and not exists (select from duly.signals as sent where sent.worker_id = leased.worker_id and sent.run_id = leased.run_id
-                          and sent.fence = leased.fence and sent.what = 'cancel')
-    on conflict (worker_id, run_id, fence, what) do update set sent_at = greatest(excluded.sent_at, signals.sent_at + interval '1 microsecond')
+                          and sent.fence = leased.fence and sent.kind = 'cancel')
+    on conflict (worker_id, run_id, fence, kind) do update set sent_at = greatest(excluded.sent_at, signals.sent_at + interval '1 microsecond')
     returning run_id, fence, sent_at;
 end $$;
 
@@ -102,7 +102,7 @@ begin
     select leased.run_id from unnest(p_run_ids, p_fences) as requested(run_id, fence)
       join duly.leased on leased.run_id = requested.run_id and leased.fence = requested.fence
      where exists (select from duly.signals where signals.worker_id = leased.worker_id and signals.run_id = leased.run_id
-                      and signals.fence = leased.fence and signals.what = 'recall');
+                      and signals.fence = leased.fence and signals.kind = 'recall');
 end $$;
 
 -- Let recalled runs go on to ready: those that no one took, and with them the recalls of this caller that no worker answered. Without ids, all
@@ -113,7 +113,7 @@ language plpgsql {planned by index, by loop, in order} as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin
-    delete from duly.signals where signals.what = 'recall'
+    delete from duly.signals where signals.kind = 'recall'
        and case when p_run_ids is null then signals.sent_at < v_now - p_age
                 else exists (select from unnest(p_run_ids, p_sent) as ours(run_id, sent_at)
                               where ours.run_id = signals.run_id and signals.sent_at <= ours.sent_at) end;

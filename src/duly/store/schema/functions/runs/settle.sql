@@ -9,7 +9,7 @@ $$;
 
 -- A cancel was requested of this holder: then the run is not retried.
 create or replace function duly.is_cancelling(p_worker_id uuid, p_run_id uuid, p_fence bigint) returns boolean language sql stable as $$
-    select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and what = 'cancel')
+    select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and kind = 'cancel')
 $$;
 
 -- Record successes that have no consequence and take the runs back from their worker. Returns the fences and runs that

@@ -68,7 +68,7 @@ begin
       from unnest(p_held, p_fences) as held(run_id, fence)
      where not exists (select from duly.leased where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true);
     select coalesce(array_agg(signals.run_id), '{}'), coalesce(array_agg(signals.fence), '{}') into cancel_runs, cancel_fences
-      from duly.signals where signals.worker_id = p_worker_id and signals.what = 'cancel'
+      from duly.signals where signals.worker_id = p_worker_id and signals.kind = 'cancel'
        and exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence);
 end $$;
 

@@ -86,7 +86,7 @@ begin
         returning *),
     unneeded as (delete from duly.checkpoints using taken where checkpoints.run_id = taken.run_id),
     leaving as (                                       -- A slot that is held is given back outside of the workflow's lock.
-        insert into duly.workflow_tasks (workflow_id, what, due_at, leaving)
+        insert into duly.workflow_tasks (workflow_id, kind, due_at, leaving)
         select (options->'node'->>0)::uuid, 'leave', p_now,
                jsonb_build_object('job_id', job_id, 'tenant', tenant, 'options', jsonb_build_object('concurrency', options->'concurrency'))
           from taken where duly.holds_slot(options)),
