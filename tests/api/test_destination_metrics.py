@@ -4,7 +4,7 @@ from duly.clock import Rng
 from duly.domain.runs.outcome import WaitForDestination
 from duly.moves.admin.destinations import report
 from duly.moves.defer import Deferred, defer
-from duly.store.tables.destinations import Told
+from duly.store.tables.destinations import DestinationReport
 from tests.builders import a_leased_run
 
 RNG = Rng(9)
@@ -13,8 +13,10 @@ RNG = Rng(9)
 async def test_destination_metrics_count_states_requests_and_waiting_runs(metrics, database):
     worker_id, run = await a_leased_run(database)
     await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://ill.example"))])
-    ill = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://ill.example", failing=5, streak=5)
-    well = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://well.example", healthy=7, in_flight=2, holds=2, wanted=2)
+    ill = DestinationReport(fresh_id=RNG.uuid(), tenant=1, origin="https://ill.example", failing=5, streak=5)
+    well = DestinationReport(
+        fresh_id=RNG.uuid(), tenant=1, origin="https://well.example", healthy=7, in_flight=2, holds=2, wanted=2
+    )
     await report(database, worker_id, 1, [ill, well], RNG)
 
     text = (await metrics.scrape(""))[0].decode()

@@ -14,7 +14,7 @@ from duly.moves.admin.destinations import mind, report
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
-from duly.store.tables.destinations import Told
+from duly.store.tables.destinations import DestinationReport
 from tests.api.front import Caller
 from tests.api.test_runs import pages
 from tests.builders import a_leased_run, a_ready_run, a_worker
@@ -30,7 +30,7 @@ async def made(api: Caller, **fields) -> Any:
 
 
 async def let_it_fail(database) -> None:
-    told = Told(fresh_id=RNG.uuid(), tenant=1, origin=ORIGIN, failing=5, streak=5)
+    told = DestinationReport(fresh_id=RNG.uuid(), tenant=1, origin=ORIGIN, failing=5, streak=5)
     [allowed] = await report(database, await a_worker(database), 1, [told], RNG)
     assert allowed.health.state is State.OPEN
 

@@ -9,7 +9,7 @@ from duly.moves.admin.destinations import report
 from duly.moves.admin.overload import record_overloads
 from duly.moves.defer import Deferred, defer
 from duly.moves.submit import submit
-from duly.store.tables.destinations import Told
+from duly.store.tables.destinations import DestinationReport
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_runs import a_run
 from tests.builders import (
@@ -83,7 +83,7 @@ async def test_concurrency_key_concurrency(api, database, clock):
 async def test_concurrency_key_rate_and_breaker_open_at_a_destination(api, database):
     worker_id, run = await a_leased_run(database)
     await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://hooks.example"))])
-    seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
+    seen = DestinationReport(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
     await report(database, worker_id, 1, [seen], RNG)
 
     found = await blocker(api, run.run_id)

@@ -118,7 +118,7 @@ class TestLogStream:
             return True
 
         open_session = lambda: front.door._sessions.open(1)  # noqa: E731 - as the door hands it out
-        dependency = front.door.services.hub.logs.follow(
+        dependency = front.door.services.hub.logs.read(
             front.door.services.open_requests.take(LOGS, ANYBODY.key), run_id, (0, -1), open_session, always
         )
         assert await anext(dependency) == b"retry: 1000\n\n"
@@ -143,7 +143,7 @@ class TestLogStream:
             return may_listen
 
         open_session = lambda: front.door._sessions.open(1)  # noqa: E731 - as above
-        dependency = front.door.services.hub.logs.follow(
+        dependency = front.door.services.hub.logs.read(
             front.door.services.open_requests.take(LOGS, ANYBODY.key), run_id, (0, -1), open_session, is_admitted
         )
         await anext(dependency)

@@ -281,7 +281,7 @@ class TestLook:
             event = hearing.result()
 
         assert (event.type, event.data["queue"]) == ("duly.run.succeeded.v1", "default")
-        assert event.place
+        assert event.cursor
 
     def test_calendars(self, remote):
         name = a_name()

@@ -74,7 +74,7 @@ async def test_cut_event_stream_resumes_without_gaps_or_duplicates():
                 break
 
     assert [event.id for event in found] == [f"run/{number}" for number in range(1, EVENTS + 1)]
-    assert (found[-1].place, found[0].data) == ("5", {"queue": "mail"})
+    assert (found[-1].cursor, found[0].data) == ("5", {"queue": "mail"})
     assert stream.asked == [None, "2", "4"]
 
 
@@ -84,7 +84,7 @@ async def test_blocking_client_streams_events_from_a_position():
     def hear(url: str) -> list[str]:
         with Client(url, "duly_a_b") as client:
             events = client.events(since="3")
-            return [next(events).place, next(events).place]
+            return [next(events).cursor, next(events).cursor]
 
     async with served(stream) as url:
         assert await asyncio.to_thread(hear, url) == ["4", "5"]
@@ -146,7 +146,7 @@ async def test_cut_log_stream_resumes_until_its_end():
     async with served(log) as url, AsyncClient(url, "duly_a_b") as client:
         found = [line async for line in client.runs.follow_logs("r")]
 
-    assert [(line.message, line.place) for line in found] == [(str(n), f"1/{n}") for n in range(1, EVENTS + 1)]
+    assert [(line.message, line.cursor) for line in found] == [(str(n), f"1/{n}") for n in range(1, EVENTS + 1)]
     assert log.asked == [None, "1/2", "1/4"]
 
 

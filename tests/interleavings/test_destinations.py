@@ -14,7 +14,7 @@ from duly.moves.admin.destinations import limit, report
 from duly.moves.defer import Deferred, defer
 from duly.moves.workers.retire import retire
 from duly.store.tables import destinations, workers
-from duly.store.tables.destinations import Told
+from duly.store.tables.destinations import DestinationReport
 from tests.builders import RNG, a_leased_run, a_worker, counts
 
 ORIGIN = "https://hooks.example"
@@ -29,7 +29,7 @@ def story(told: type) -> type:
 
 def reporting(worker_id, number=1, **more):
     """Give a report as a move."""
-    told = Told(**{"fresh_id": RNG.uuid(), "tenant": 1, "origin": ORIGIN, **more})
+    told = DestinationReport(**{"fresh_id": RNG.uuid(), "tenant": 1, "origin": ORIGIN, **more})
     return lambda side: report(side, worker_id, number, [told], RNG)
 
 

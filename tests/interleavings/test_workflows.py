@@ -37,7 +37,7 @@ async def errands_done(database, clock):
     """Let maintenance come by until it has nothing to do."""
     for _ in range(10):
         await run_workflow_tasks(database)
-        if not await database.fetchval("select count(*) from duly.workflow_tasks where what <> 'settle'"):
+        if not await database.fetchval("select count(*) from duly.workflow_tasks where kind <> 'settle'"):
             return
         await clock.advance(1)
 

@@ -336,7 +336,7 @@ WORK = {
         values (gen_random_uuid(), 1, gen_random_uuid(), now() + interval '1 hour')""",
     "_deliver_callbacks": "insert into duly.completion_callbacks values (gen_random_uuid(), 1, gen_random_uuid(), '{}', now())",
     "_run_workflow_tasks": (
-        "insert into duly.workflow_tasks (workflow_id, what, due_at) values (gen_random_uuid(), 'look', now())"
+        "insert into duly.workflow_tasks (workflow_id, kind, due_at) values (gen_random_uuid(), 'look', now())"
     ),
     "_run_workflow_tasks of a run that is gone": """
         insert into duly.workflows (workflow_id, tenant, name, nodes, open_nodes, run_id, submitted_at)

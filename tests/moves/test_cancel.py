@@ -65,7 +65,7 @@ class TestRun:
         assert await cancel_run(database, run.run_id) is CancelAnswer.REQUESTED
         assert await boxes_of(database, run.run_id) == ["leased"]
         told = (await runs.look(database, worker_id)).signals
-        assert [(signal.run_id, signal.fence, signal.what) for signal in told] == [(run.run_id, run.fence, "cancel")]
+        assert [(signal.run_id, signal.fence, signal.kind) for signal in told] == [(run.run_id, run.fence, "cancel")]
 
         await settled(database, worker_id, run, Cancelled())
 
@@ -76,7 +76,7 @@ class TestRun:
         worker_id, run = await a_leased_run(database)
         await cancel_run(database, run.run_id)
 
-        assert await database.fetchval("select ctid from duly.leased") == run.place
+        assert await database.fetchval("select ctid from duly.leased") == run.tid
         assert await settled(database, worker_id, run) == []
 
     async def test_a_run_that_has_ended_is_too_late_to_cancel(self, database):

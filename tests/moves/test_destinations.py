@@ -26,7 +26,7 @@ from duly.store.connection.database import Database
 from duly.store.connection.session import Sessions
 from duly.store.retention import Aging, forget_older
 from duly.store.tables import destinations
-from duly.store.tables.destinations import Allowed, Destination, Told
+from duly.store.tables.destinations import Allowed, Destination, DestinationReport
 from tests.builders import QUEUE, a_leased_run, a_ready_run, a_worker, boxes_of, claimed, counts
 
 ORIGIN = "https://hooks.example"
@@ -38,7 +38,7 @@ KEYRING = read_keyring(new_key_line(RNG.secret).reveal(), "test")
 
 async def told(database: Database, worker_id: UUID, *, number: int | None = None, **more: Any) -> Allowed:
     """Report one destination. Gives what is allowed."""
-    one = Told(**{"fresh_id": RNG.uuid(), "tenant": 1, "origin": ORIGIN, **more})
+    one = DestinationReport(**{"fresh_id": RNG.uuid(), "tenant": 1, "origin": ORIGIN, **more})
     [allowed] = await report(database, worker_id, next(NUMBERS) if number is None else number, [one], RNG)
     return allowed
 
@@ -136,7 +136,7 @@ class TestShares:
         worker_id = await a_worker(database)
         await told(database, worker_id, number=7, in_flight=5, wanted=5, holds=5)
 
-        one = Told(fresh_id=RNG.uuid(), tenant=1, origin=ORIGIN, holds=1, wanted=1, in_flight=1, healthy=3)
+        one = DestinationReport(fresh_id=RNG.uuid(), tenant=1, origin=ORIGIN, holds=1, wanted=1, in_flight=1, healthy=3)
         assert await report(database, worker_id, 6, [one], RNG) == []
         assert await shares(database) == 5
         assert (await the_destination(database)).healthy_total == 0
@@ -146,7 +146,9 @@ class TestShares:
         await told(database, worker_id, number=5, waiting=1, wanted=1)
         await told(database, worker_id, number=7)
 
-        late = Told(fresh_id=RNG.uuid(), tenant=1, origin=ORIGIN, in_flight=1, holds=1, wanted=1, healthy=3)
+        late = DestinationReport(
+            fresh_id=RNG.uuid(), tenant=1, origin=ORIGIN, in_flight=1, holds=1, wanted=1, healthy=3
+        )
         assert await report(database, worker_id, 6, [late], RNG) == []
         assert (await the_destination(database)).in_flight == 0
         assert (await the_destination(database)).healthy_total == 0

@@ -210,7 +210,7 @@ async def test_a_cancel_that_was_on_its_way_to_the_worker_is_carried_out(databas
     worker_id, run = await a_leased_run(database)
     await taken_on(database, worker_id, run)
     await database.execute(  # As if its look had been before the run changed hands.
-        "insert into duly.signals (worker_id, run_id, fence, what, sent_at) values ($1, $2, $3, 'cancel', duly.clock_now())",
+        "insert into duly.signals (worker_id, run_id, fence, kind, sent_at) values ($1, $2, $3, 'cancel', duly.clock_now())",
         worker_id,
         run.run_id,
         run.fence,

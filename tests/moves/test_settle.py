@@ -64,7 +64,7 @@ class TestSuccess:
     async def test_story_07_other_run_at_the_same_row_position_is_not_touched(self, database):
         worker_id, first = await a_leased_run(database)
         _, second = await a_leased_run(database, worker_id)
-        elsewhere = msgspec.structs.replace(first, place=second.place)
+        elsewhere = msgspec.structs.replace(first, tid=second.tid)
 
         assert await settled(database, worker_id, elsewhere) == []
 
@@ -109,7 +109,7 @@ class TestRetry:
 
         [second] = await claimed(database, worker_id)
 
-        changed = {"place": second.place, "fence": second.fence, "attempt": 2, "due_at": START + seconds(10)}
+        changed = {"tid": second.tid, "fence": second.fence, "attempt": 2, "due_at": START + seconds(10)}
         assert second == msgspec.structs.replace(first, **changed)
 
     async def test_the_last_attempt_buries_the_run(self, database, clock):
@@ -222,7 +222,7 @@ class TestFence:
         await hand_back(database, worker_id, [stale])
         await database.execute("vacuum duly.leased")
         [fresh] = await claimed(database, worker_id)
-        assert (fresh.place, fresh.fence > stale.fence) == (stale.place, True), "where the old one was"
+        assert (fresh.tid, fresh.fence > stale.fence) == (stale.tid, True), "where the old one was"
 
         assert await settled(database, worker_id, stale, outcome) == [stale]
 

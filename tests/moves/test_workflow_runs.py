@@ -178,7 +178,7 @@ async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
 
     assert await state_of(database, await the_workflow(database, run_id)) == "cancelled"
     assert await settle_ended(database, RNG) == 0
-    assert await database.fetchval("select count(*) from duly.workflow_tasks where what = 'settle'") == 0
+    assert await database.fetchval("select count(*) from duly.workflow_tasks where kind = 'settle'") == 0
 
 
 async def test_orphaned_workflows_are_stopped_one_per_transaction(database, starter):

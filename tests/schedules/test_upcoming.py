@@ -81,7 +81,7 @@ async def a_worker_that_holds(
     async def listen() -> None:
         while True:
             news = await runs.look(database, worker_id)
-            asked = {(signal.run_id, signal.fence) for signal in news.signals if signal.what == "recall"}
+            asked = {(signal.run_id, signal.fence) for signal in news.signals if signal.kind == "recall"}
             await hand_back(database, worker_id, [run for run in held if (run.run_id, run.fence) in asked])
             await asyncio.sleep(0.005)
 

@@ -130,7 +130,7 @@ class Budgets(Part):
         self._has_turned = True
 
     def _on_destinations_report(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        told = dict(zip(destinations.Told.__struct_fields__, args[2:], strict=False))
+        told = dict(zip(destinations.DestinationReport.__struct_fields__, args[2:], strict=False))
         self.world.struck["retry_sent"] += sum(told["retries"])
         self.world.struck["retry_kept_back"] += sum(told["rejected"])
 

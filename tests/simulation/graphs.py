@@ -48,7 +48,7 @@ select run_id, array_agg(became::text order by xid) as ends, min(metadata->'node
    and (metadata ? 'node' or reason = 'its map is replayed') and not (fence is null and became = 'succeeded') group by run_id
 """
 _SIGNALS = """
-select worker_id, run_id, fence, workflow_id from duly.signals join duly.workflow_nodes using (run_id) where what = 'cancel'
+select worker_id, run_id, fence, workflow_id from duly.signals join duly.workflow_nodes using (run_id) where kind = 'cancel'
 """
 _ITEM_RUNS = """
 select duly.node_run_id($1, name || '[' || number || ']') as run_id

@@ -64,7 +64,7 @@ class Lease(msgspec.Struct):
 
     worker_id: UUID
     fence: int
-    place: tuple[int, int]  # where its row stood when it was claimed
+    tid: tuple[int, int]  # of its row when it was claimed
     attempt: int
     claimed_at: float
     tenant: int
@@ -396,7 +396,7 @@ class Ledger:
 
     def _paused_at(self, slots: Sequence[tuple[int, int]], fences: Sequence[int]) -> Iterator[tuple[UUID, int]]:
         """Say which runs were claimed into these places under these fences, and are held still."""
-        held = {(lease.place, lease.fence): run_id for run_id, lease in self.leases.items()}
+        held = {(lease.tid, lease.fence): run_id for run_id, lease in self.leases.items()}
         for handle in zip(slots, fences, strict=True):
             if handle in held:
                 yield held[handle], handle[1]

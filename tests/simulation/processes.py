@@ -204,7 +204,7 @@ class SimulatedCrew:
         started_at: datetime,
         saved: str | None,
         timeout: float | None,
-        on_said: Any,
+        on_message: Any,
         may_start: Callable[[], bool],
     ) -> tuple[Outcome, bool] | None:
         """Run one attempt."""

@@ -11,7 +11,7 @@ from duly.moves.defer import Deferred, defer
 from duly.moves.schedules.pause import pause
 from duly.moves.settle import hand_back
 from duly.store.reads import explain
-from duly.store.tables.destinations import Told
+from duly.store.tables.destinations import DestinationReport
 from tests.builders import (
     RNG,
     a_dead_run,
@@ -228,7 +228,7 @@ async def test_explain_shows_the_destination_state_of_a_waiting_run(database, cl
     worker_id, run = await a_leased_run(database)
     await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://hooks.example"))])
     assert "concurrency_limit" in await told(database, run.run_id)
-    seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
+    seen = DestinationReport(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
     await report(database, worker_id, 1, [seen], RNG)
 
     facts = (await told(database, run.run_id))["circuit_open"]
@@ -242,7 +242,7 @@ async def test_explain_shows_the_destination_state_of_a_waiting_run(database, cl
 async def test_explain_covers_a_run_waiting_at_a_circuit_closed_by_hand(database):
     worker_id, run = await a_leased_run(database)
     await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://hooks.example"))])
-    seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
+    seen = DestinationReport(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
     [answered] = await report(database, worker_id, 1, [seen], RNG)
     await close(database, 1, answered.destination_id)
 

@@ -124,7 +124,7 @@ select gen_random_uuid(), gen_random_uuid(), at, at, at, n, 1, 1, 'failed', 'dea
 insert into duly.subtasks (parent, run_id, tenant, recorded_at)
 select (case when n % 80 = 0 then '{WORKER}' else gen_random_uuid()::text end)::uuid, run_id, 1, duly.clock_now()
   from (select run_id, row_number() over () as n from duly.timers where run_id is not null) as made;
-insert into duly.signals (worker_id, run_id, fence, what, sent_at)
+insert into duly.signals (worker_id, run_id, fence, kind, sent_at)
 select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
   from ((select run_id from duly.timers where run_id is not null limit {BATCH // 2})
         union all (select run_id from duly.ready limit {BATCH // 2})) as left_over;

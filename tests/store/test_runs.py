@@ -177,7 +177,7 @@ class TestLogs:
         lines = [LogLine(run.run_id, run.fence, 1, 1, START, "info", "late", None) for run in (over, held)]
         await settled(database, worker_id, over)
 
-        await runs.append_logs(database, worker_id, lines, again=again)
+        await runs.append_logs(database, worker_id, lines, may_repeat=again)
 
         assert await database.fetch("select run_id from duly.logs") == [(held.run_id,)]
 

@@ -347,7 +347,7 @@ class TestCrash:
             await end(database, at=datetime.now(UTC))
             seen = use_up_ids(server, 100)
             await hub.step()
-            text, _ = hub._text_after(wanted, joined.place)
+            text, _ = hub._text_after(wanted, joined.cursor)
             hub.close()
         last_id = re.findall(r"^id: (.*)$", text.decode(), re.MULTILINE)[-1]
         await crash(server)

@@ -40,7 +40,7 @@ def finishing(worker_id, runs):
     return (
         leased.SQL["finish"],
         worker_id,
-        [run.place for run in runs],
+        [run.tid for run in runs],
         [run.fence for run in runs],
         moments,
         moments,

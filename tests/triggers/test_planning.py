@@ -526,7 +526,7 @@ def test_stored_schedule_loads_to_the_same_schedule(trigger: dict[str, Any]):
     stored = msgspec.json.decode(msgspec.json.encode(stored_shape(shape, schedule)))
     loaded = load_schedule(stored, KNOWN)
     assert loaded.trigger.canonical == stored["trigger"] == schedule.trigger.canonical
-    assert stored.get("asked", stored["trigger"]) == trigger
+    assert stored.get("requested", stored["trigger"]) == trigger
     assert cohort_text(loaded) == cohort_text(schedule)
     assert cohort_of(loaded) == cohort_of(schedule)
     without_trigger = {"trigger": schedule.trigger}
@@ -539,7 +539,7 @@ def test_requested_trigger_is_stored_only_if_the_canonical_form_differs():
     plain: dict[str, Any] = {"trigger": cron("0 2 * * *"), "max_runs": 3}
     assert stored_shape(plain, a_schedule(**plain)) == plain
     words = {"type": "text", "text": "every day at 2am"}
-    assert stored_shape({"trigger": words}, a_schedule(words)) == {"trigger": cron("0 2 * * *"), "asked": words}
+    assert stored_shape({"trigger": words}, a_schedule(words)) == {"trigger": cron("0 2 * * *"), "requested": words}
 
 
 def test_a_stored_schedule_loads_when_its_time_is_over():

@@ -18,7 +18,7 @@ from duly.clock import Rng
 from duly.log import Log
 from duly.store.tables.workers import SQL
 from duly.worker.heartbeat.lease import WorkerLease
-from duly.worker.heartbeat.marks import Marks
+from duly.worker.heartbeat.shared_state import SharedState
 from tests.worker import family
 from tests.worker.family import is_gone
 from tests.worker.stories import PATIENCE_SECONDS, a_registered_worker, is_regular, until
@@ -40,13 +40,13 @@ async def worker_id(store):
 
 
 @asynccontextmanager
-async def a_pulse(url, worker_id, statement=SQL["heartbeat"], *, parent=False, marks=None):
-    if marks is None:
-        marks = Marks()
-        marks.turn(float("inf"))  # No engine of ours ever stands still.
-    command = ["-c", PARENT, str(marks.descriptor)] if parent else ["-m", "duly.worker.heartbeat.process"]
+async def a_pulse(url, worker_id, statement=SQL["heartbeat"], *, parent=False, shared_state=None):
+    if shared_state is None:
+        shared_state = SharedState()
+        shared_state.tick(float("inf"))  # No engine of ours ever stands still.
+    command = ["-c", PARENT, str(shared_state.descriptor)] if parent else ["-m", "duly.worker.heartbeat.process"]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdin=PIPE, stdout=PIPE, pass_fds=[marks.descriptor]
+        sys.executable, *command, stdin=PIPE, stdout=PIPE, pass_fds=[shared_state.descriptor]
     )
     assert process.stdin
     config = {
@@ -55,7 +55,7 @@ async def a_pulse(url, worker_id, statement=SQL["heartbeat"], *, parent=False, m
         "lease": LEASE.total_seconds(),
         "statement": statement,
         "stalled": SQL["stall"],
-        "marks": marks.descriptor,
+        "shared_state": shared_state.descriptor,
         "seed": 1,
     }
     process.stdin.write(msgspec.json.encode(config) + b"\n")

@@ -63,7 +63,7 @@ async def story(store):
 
     def make(meanwhile: Any) -> tuple[IsolatedRuns, ProcessPool]:
         process_pool: Any = ProcessPool(meanwhile)
-        services: Any = type("RunServices", (), {"on_said": None})
+        services: Any = type("RunServices", (), {"on_message": None})
         line: Any = worker_lease
         isolated = IsolatedRuns(
             store,

@@ -20,7 +20,7 @@ from duly.domain.runs.run import Run
 from duly.worker.execute import child_processes as pool
 from duly.worker.execute import process_pool as module
 from duly.worker.execute.attempt import INTERRUPTED
-from duly.worker.execute.child import Said
+from duly.worker.execute.child import ChildMessage
 from duly.worker.execute.child_processes import Child, ChildProcesses
 from duly.worker.execute.process_pool import NoChild, ProcessPool
 from tests.worker import app, family
@@ -34,12 +34,12 @@ class Heard:
     """What the handlers said, and what they are answered."""
 
     def __init__(self) -> None:
-        self.said: list[Said] = []
+        self.said: list[ChildMessage] = []
         self.answer = True
 
-    def on_said(self, run: Run, said: Said) -> asyncio.Future[bool] | None:
+    def on_message(self, run: Run, said: ChildMessage) -> asyncio.Future[bool] | None:
         self.said.append(said)
-        if said.what == "log":
+        if said.kind == "log":
             return None
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         answer.set_result(self.answer)
@@ -81,7 +81,7 @@ async def served(
     process_pool: ProcessPool, run: Run, *, heard: Heard | None = None, timeout: float | None = None, saved: Any = None
 ):
     text = None if saved is None else msgspec.json.encode(saved).decode()
-    work = process_pool.run(run, STARTED_AT, text, timeout, (heard or Heard()).on_said, lambda: True)
+    work = process_pool.run(run, STARTED_AT, text, timeout, (heard or Heard()).on_message, lambda: True)
     return await asyncio.wait_for(work, PATIENCE_SECONDS)
 
 
@@ -89,7 +89,7 @@ async def test_process_pool_does_not_start_a_run_that_may_no_longer_start(proces
     mark = tmp_path / "mark"
     run = a_task("sleep_until_stopped", mark=str(mark))
 
-    assert await process_pool.run(run, STARTED_AT, None, None, Heard().on_said, lambda: False) is None
+    assert await process_pool.run(run, STARTED_AT, None, None, Heard().on_message, lambda: False) is None
 
     assert await served(process_pool, a_task("add", a=2, b=3)) == (Succeeded("5"), False), (
         "the child is free for another"
@@ -257,9 +257,9 @@ async def test_a_child_that_was_stopped_is_not_used_again(process_pool, tmp_path
 async def test_process_pool_confirms_checkpoints_and_delivers_messages_in_order(process_pool, heard, tmp_path):
     run = a_task("count_steps", mark=str(tmp_path / "mark"), crash_at=0)
     assert await served(process_pool, run, heard=heard, saved=[1, 2]) == (Succeeded("[1,2,3,4,5]"), True)
-    assert [said.what for said in heard.said if said.what != "progress"] == ["checkpoint", "log"] * 3
-    assert [said.text for said in heard.said if said.what == "checkpoint"] == ["[1,2,3]", "[1,2,3,4]", "[1,2,3,4,5]"]
-    assert [said.progress for said in heard.said if said.what == "progress"][-1] == Progress(5, 5, "step 5")
+    assert [said.kind for said in heard.said if said.kind != "progress"] == ["checkpoint", "log"] * 3
+    assert [said.text for said in heard.said if said.kind == "checkpoint"] == ["[1,2,3]", "[1,2,3,4]", "[1,2,3,4,5]"]
+    assert [said.progress for said in heard.said if said.kind == "progress"][-1] == Progress(5, 5, "step 5")
 
 
 async def test_a_checkpoint_after_the_lease_was_lost_ends_the_handler(process_pool, heard, tmp_path):
@@ -288,7 +288,7 @@ async def test_a_line_too_large_to_be_said_is_cut_and_fails_neither_the_handler_
     assert next(iter(many.fields)) == "field_0"
     assert many.fields["…"].endswith(" more")
     assert 0 < len(again) < 10, "fields count, too, so it is cut off after about a mebibyte"
-    assert (dropped.what, dropped.count) == ("dropped", 20 - len(again))
+    assert (dropped.kind, dropped.count) == ("dropped", 20 - len(again))
 
 
 async def test_a_child_that_could_not_be_started_leaves_no_socket_open(monkeypatch):
@@ -396,7 +396,7 @@ from tests.worker.test_process_pool import *
 
 async def main():
     task = a_task("sleep_with_child", mark=sys.argv[1])
-    await ProcessPool(app.PATH).run(task, STARTED_AT, None, None, Heard().on_said, lambda: True)
+    await ProcessPool(app.PATH).run(task, STARTED_AT, None, None, Heard().on_message, lambda: True)
 
 asyncio.run(main())
 """

@@ -17,7 +17,7 @@ from duly.moves.settle import hand_back
 from duly.store.tables import workers
 from duly.worker import claim as claiming
 from duly.worker.execute.executor import Ended, Executor
-from duly.worker.heartbeat.marks import CAPACITY, Marks
+from duly.worker.heartbeat.shared_state import CAPACITY, SharedState
 from duly.worker.heartbeat.stall import Stall
 from duly.worker.slots import Kind
 from duly.worker.targets import Targets
@@ -217,87 +217,89 @@ async def test_a_run_that_was_handed_back_is_not_started_though_it_has_its_threa
 
 
 class TestStall:
-    """By the marks alone: a lease of 15 s, starts allowed for the last time up to second 110."""
+    """By the shared state alone: a lease of 15 s, starts allowed for the last time up to second 110."""
 
     RUN, OTHER = UUID(int=1), UUID(int=2)
 
     @pytest.fixture
-    def marks(self):
-        marks = Marks()
-        marks.turn(100.0)
-        marks.start(self.RUN, 7, is_inside=True)
-        return marks
+    def shared_state(self):
+        shared_state = SharedState()
+        shared_state.tick(100.0)
+        shared_state.start(self.RUN, 7, is_inside=True)
+        return shared_state
 
     @pytest.fixture
-    def stall(self, marks):
-        stall = Stall(marks, 15.0, 0)
+    def stall(self, shared_state):
+        stall = Stall(shared_state, 15.0, 0)
         stall.resume(110.0, START)
         return stall
 
-    def test_an_engine_that_reservations_is_not_reported(self, stall, marks):
+    def test_an_engine_that_reservations_is_not_reported(self, stall, shared_state):
         assert stall.look(103.0) is None
-        assert not marks.is_stalled
+        assert not shared_state.is_stalled
 
-    def test_nothing_is_handed_back_before_the_last_allowed_moment_has_passed(self, stall, marks):
+    def test_nothing_is_handed_back_before_the_last_allowed_moment_has_passed(self, stall, shared_state):
         kept = {now: stall.look(now).kept for now in (104.0, 107.0, 110.0)}
 
         assert kept == {104.0: None, 107.0: None, 110.0: None}
-        assert marks.is_stalled
+        assert shared_state.is_stalled
         assert not stall.wants_heartbeat(110.0)
         assert stall.wants_heartbeat(110.1)
 
-    def test_all_that_is_not_marked_is_handed_back_then(self, stall, marks):
+    def test_all_that_is_not_marked_is_handed_back_then(self, stall, shared_state):
         stall.look(104.0)
         report = stall.look(110.1)
 
         assert (report.kept, report.holders, report.is_safe) == ([(self.RUN, 7)], [(self.RUN, 7)], False)
         assert report.seconds == pytest.approx(10.1)
 
-    def test_stall_seen_for_a_moment_only_returns_no_runs(self, stall, marks):
+    def test_stall_seen_for_a_moment_only_returns_no_runs(self, stall, shared_state):
         """We have stood still ourselves, with the whole machine: the engine has not had the time to turn."""
         assert stall.look(170.0).kept is None
         assert stall.look(170.6).kept is not None
 
-    def test_where_more_has_started_than_can_be_marked_nothing_is_handed_back(self, stall, marks):
+    def test_where_more_has_started_than_can_be_marked_nothing_is_handed_back(self, stall, shared_state):
         for number in range(CAPACITY):
-            marks.start(UUID(int=number + 10), 1, is_inside=False)
+            shared_state.start(UUID(int=number + 10), 1, is_inside=False)
         stall.look(104.0)
 
         assert stall.look(120.0).kept is None
         assert not stall.wants_heartbeat(120.0)
 
-    def test_when_it_reservations_again_starts_are_allowed_again(self, stall, marks):
+    def test_when_it_reservations_again_starts_are_allowed_again(self, stall, shared_state):
         stall.look(104.0)
         stall.reported(stall.look(111.0), START, 0)
-        marks.turn(112.0)
+        shared_state.tick(112.0)
 
         assert stall.wants_heartbeat(112.0)
         assert stall.look(112.0) is None
         assert stall.kept == [(self.RUN, 7)]
         stall.resume(122.0, START)
-        assert (stall.kept, marks.is_stalled) == (None, False)
+        assert (stall.kept, shared_state.is_stalled) == (None, False)
 
-    def test_stall_keeps_its_report_of_returned_runs_when_the_reply_is_lost(self, stall, marks):
+    def test_stall_keeps_its_report_of_returned_runs_when_the_reply_is_lost(self, stall, shared_state):
         stall.look(104.0)
         stall.look(111.0)
-        marks.turn(112.0)
+        shared_state.tick(112.0)
 
         assert stall.look(112.0) is None
         assert stall.kept == [(self.RUN, 7)]
 
-    def test_replacement_heartbeat_keeps_to_the_limit_that_its_predecessor_allowed(self, marks):
-        marks.renew(110.0)
-        stall: Any = Stall(marks, 15.0, 0)
+    def test_replacement_heartbeat_keeps_to_the_limit_that_its_predecessor_allowed(self, shared_state):
+        shared_state.renew(110.0)
+        stall: Any = Stall(shared_state, 15.0, 0)
         stall.look(104.0)
 
         assert stall.look(109.0).kept is None
         assert stall.look(110.1).kept is not None
 
-    def test_a_mark_that_was_taken_back_is_free_again(self, stall, marks):
-        marks.end(self.RUN, 7)
-        marks.start(self.OTHER, 8, is_inside=False)
+    def test_a_mark_that_was_taken_back_is_free_again(self, stall, shared_state):
+        shared_state.end(self.RUN, 7)
+        shared_state.start(self.OTHER, 8, is_inside=False)
 
-        assert [(one.run_id, one.fence) for one in Marks(os.dup(marks.descriptor)).started] == [(self.OTHER, 8)]
+        assert [(one.run_id, one.fence) for one in SharedState(os.dup(shared_state.descriptor)).started] == [
+            (self.OTHER, 8)
+        ]
 
 
 async def _stalled(store):

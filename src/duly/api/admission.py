@@ -46,7 +46,7 @@ CLAIMS = OpenKind("waiting claims", 200, 400, 2_000, "Retry when some have ended
 
 
 class OpenRequest:
-    """A slot of an open request. It is released at the end of a `with`, or when nobody holds it any more."""
+    """A slot of an open request. It is released at the end of a `with`, or when nothing refers to it any more."""
 
     def __init__(self, counts: Counter[str], names: tuple[str, ...]) -> None:
         self._counts = counts
@@ -62,7 +62,7 @@ class OpenRequest:
         self.give_back()
 
     def __del__(self) -> None:
-        # A stream that nobody began to read has no end of its own.
+        # A stream that was never read has no end of its own.
         self.give_back()
 
     def give_back(self) -> None:

@@ -64,17 +64,17 @@ class KeyedRequest:
 
     async def store_progress(self, session: Database, done: Done, position: Position | None) -> None:
         """Store the progress. Raises Refusal when another try under the same key has gone on meanwhile."""
-        await self._lock_again(session)
+        await self._relock(session)
         written = msgspec.json.encode(Progress(done, position))
         await self._store(session, IN_PROGRESS, {}, written)
         self._seen = written
 
     async def store_last(self, session: Database, response: Response) -> None:
         """Store the response in place of the progress, in a transaction of its own. Raises Refusal as `store_progress` does."""
-        await self._lock_again(session)
+        await self._relock(session)
         await self.store(session, response)
 
-    async def _lock_again(self, session: Database) -> None:
+    async def _relock(self, session: Database) -> None:
         state = await answers.lock(session, *self._at)
         if not state.is_ours or (None if state.answer is None else state.answer.body) != self._seen:
             raise self._busy()

@@ -62,7 +62,7 @@ def mebibytes(processes: Iterable[Process]) -> float:
 
 
 def cpu_of(pid: int | None) -> float:
-    """Read the CPU of one process, to the nanosecond where the kernel keeps it so; 0 where it cannot be told."""
+    """Read the CPU of one process, to the nanosecond where the kernel keeps it so; 0 where it cannot be read."""
     if pid is None or not can_look():
         return 0.0
     try:

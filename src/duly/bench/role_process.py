@@ -136,7 +136,7 @@ def _at_end_of_input(stop: Callable[[], None]) -> None:
 
 def main() -> None:
     """Run the role that standard input names."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends whoever started us, and thereby us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that started us, and thereby us.
     config = msgspec.json.decode(sys.stdin.buffer.readline(), type=RoleConfig)
     log.set_up("warning")
     loop.run({"worker": work, "scheduler": schedule, "api": serve}[config.role](config))

@@ -20,17 +20,17 @@ from duly.domain.errors import DulyError
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 _LOOK_SECONDS = 0.01
-# A process that may not keep its bytecode compiles everything at each start, which nobody else's does.
+# A process that may not keep its bytecode compiles everything at each start, unlike any other process.
 _NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", "DULY_")
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for a process that is measured: nobody's settings but the defaults."""
+    """Return the environment for a process that is measured: only default settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
 
 
 def free_port() -> int:
-    """Find a port that nobody listens on."""
+    """Find a free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

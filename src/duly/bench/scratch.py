@@ -1,7 +1,7 @@
 """The database of a scenario: a temporary PostgreSQL of its own, removed at the end, or a scratch database that was
 given.
 
-A given database is refused when it holds a schema `duly` that no benchmark made: that may be somebody's jobs.
+A given database is refused when it holds a schema `duly` that no benchmark made: its jobs may be in use.
 """
 
 from __future__ import annotations

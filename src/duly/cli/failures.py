@@ -70,8 +70,8 @@ def _detail(error: Exception) -> str:
 def _fault(error: Exception) -> str:
     if logging.getLogger("duly").isEnabledFor(logging.DEBUG):
         return "".join(traceback.format_exception(error)).rstrip()
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"this should not happen: {what}. Set DULY_LOG_LEVEL=debug to see where"
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"this should not happen: {message}. Set DULY_LOG_LEVEL=debug to see where"
 
 
 def in_commands(text: str) -> str:

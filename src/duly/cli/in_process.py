@@ -87,7 +87,7 @@ class _Exchange:
     async def run(self, app: Any, scope: dict[str, Any]) -> None:
         try:
             await app(scope, self._receive, self._sent.put)
-        except Exception as error:  # noqa: BLE001 - whoever reads the response gets it
+        except Exception as error:  # noqa: BLE001 - the reader of the response gets it
             await self._sent.put(error)
         await self._sent.put(None)
 

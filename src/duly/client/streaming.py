@@ -19,7 +19,7 @@ _LOSSES_OF_SILENCE = 2  # an interrupted stream is resumed at once, unless the s
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An event, as in CloudEvents 1.0; `place` is where the stream can be resumed."""
+    """An event, as in CloudEvents 1.0; `cursor` is where the stream can be resumed."""
 
     type: str
     id: str
@@ -27,7 +27,7 @@ class Event(msgspec.Struct, frozen=True):
     time: datetime | None = None
     subject: str | None = None
     data: Any = None
-    place: str = ""
+    cursor: str = ""
 
 
 T = TypeVar("T")
@@ -35,39 +35,39 @@ Read = Callable[[str, str, str], T]
 OnSilence = Callable[[ApiError], None]
 
 
-def read_event(name: str, text: str, place: str) -> Event:
+def read_event(name: str, text: str, cursor: str) -> Event:
     """Decode an event of the event stream."""
-    return msgspec.structs.replace(msgspec.json.decode(text, type=Event), place=place)
+    return msgspec.structs.replace(msgspec.json.decode(text, type=Event), cursor=cursor)
 
 
-def read_log(name: str, text: str, place: str) -> LogLine | LogEnd:
-    """Decode an event of a followed log."""
+def read_log(name: str, text: str, cursor: str) -> LogLine | LogEnd:
+    """Decode an event of a log stream."""
     if name == "end":
         return msgspec.json.decode(text, type=LogEnd)
     return msgspec.json.decode(text, type=LogLine)
 
 
 class Listening(Generic[T]):
-    """The state of a stream: the place of the last event, and how long it was silent.
+    """The state of a stream: the cursor of the last event, and how long it was silent.
 
-    `read` turns an event's name, data and place into the caller's value.
+    `read` turns an event's name, data and cursor into the caller's value.
     """
 
     def __init__(self, since: str | None, manners: Manners, read: Read[T], on_silence: OnSilence | None = None) -> None:
-        self._place = since
+        self._cursor = since
         self._on_silence = on_silence
         self._read = read
         self._manners = manners
         self._heard_at = manners.monotonic()
         self._losses = 0
         self._data: list[str] = []
-        self._name = self._next_place = ""
+        self._name = self._next_cursor = ""
 
     def headers(self) -> dict[str, str]:
         """Return the headers that ask for what came after the last event."""
-        self._data, self._name, self._next_place = [], "", ""  # an interrupted event comes again, whole
-        place = {} if self._place is None else {"Last-Event-ID": self._place}
-        return {"Accept": "text/event-stream", **place}
+        self._data, self._name, self._next_cursor = [], "", ""  # an interrupted event comes again, whole
+        cursor = {} if self._cursor is None else {"Last-Event-ID": self._cursor}
+        return {"Accept": "text/event-stream", **cursor}
 
     def hear(self, line: str) -> T | None:
         """Take a line; return the event that it completes."""
@@ -75,7 +75,7 @@ class Listening(Generic[T]):
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "id":
-            self._next_place = value
+            self._next_cursor = value
         elif name == "event":
             self._name = value
         elif name == "data":
@@ -85,9 +85,9 @@ class Listening(Generic[T]):
     def _event(self) -> T:
         text, self._data = "\n".join(self._data), []
         name, self._name = self._name, ""
-        self._place = self._next_place or self._place
+        self._cursor = self._next_cursor or self._cursor
         try:
-            return self._read(name, text, self._place or "")
+            return self._read(name, text, self._cursor or "")
         except msgspec.MsgspecError as error:
             raise unexpected(Reply(200, {}, b""), str(error)) from None
 

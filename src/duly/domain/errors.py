@@ -1,7 +1,7 @@
-"""Every refusal and failure Duly names; each class says what it stands for.
+"""Every refusal and failure Duly names; each class says what it means.
 
 DulyError
-├── Refused                    what was asked cannot be done; the message names the thing, the value and the remedy
+├── Refused                    the request cannot be done; the message names the thing, the value and the remedy
 │   ├── InvalidPayload, InvalidArguments, InvalidOption, InvalidWorkflow, UnknownHandler, UnknownQueue
 │   ├── InvalidSchedule        and under it AtPast
 │   ├── NotFound               and under it JobEnded

@@ -1,4 +1,4 @@
-"""Kinds of fields that specs and requests share: names, numbers, moments and durations as they stand in JSON."""
+"""Kinds of fields that specs and requests share: names, numbers, moments and durations as they are in JSON."""
 
 from __future__ import annotations
 

@@ -71,9 +71,7 @@ class Reaper:
             while (batch := await reclaim(self._database, worker, self._rng)).moved:
                 await hints.send(self._database, sorted({run.queue for run in batch.moved}))
                 moved += len(batch.moved)
-        except (
-            Unavailable
-        ):  # it may be this worker's alone, such as a row that somebody has locked; so the others come first next time
+        except Unavailable:  # it may concern this worker alone, such as a locked row; the others come first next time
             tries, _ = self._put_off[worker.worker_id]
             self._put_off[worker.worker_id] = (tries, self._database.clock.monotonic() + _PUT_OFF_SECONDS)
             raise

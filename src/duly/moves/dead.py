@@ -36,7 +36,7 @@ _SAMPLE_MAX = 10
 RATE_MAX = 100_000.0
 
 Move = Callable[[Database, Sequence[UUID], int], Awaitable[list[UUID]]]
-"""What is done to some of them, when so many were taken before."""
+"""A batch of the operation, after so many were taken before."""
 
 
 class Bulk(msgspec.Struct, frozen=True):

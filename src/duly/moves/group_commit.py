@@ -49,7 +49,7 @@ class GroupCommit:
         return await answer
 
     async def _submit_all(self) -> None:
-        """Submit until nobody waits."""
+        """Submit until no request waits."""
         while self._waiting:
             tenant, waiting = next(iter(self._waiting.items()))
             some = [waiting.popleft() for _ in range(min(TOGETHER_MAX, len(waiting)))]

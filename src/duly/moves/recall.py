@@ -28,7 +28,7 @@ ABANDONED_AFTER = timedelta(seconds=3)
 T = TypeVar("T")
 
 
-class Held(Exception):
+class RunHeld(Exception):
     """A worker holds a coming run of the schedule, or it is on its way there or back; nothing was changed."""
 
 
@@ -40,7 +40,7 @@ async def taking_back(
 ) -> T:
     """Change a schedule, and take back the runs it has staged that have not started, also from workers.
 
-    The change receives the runs whose worker did not answer, or None before the workers are asked. It raises `Held`
+    The change receives the runs whose worker did not answer, or None before the workers are asked. It raises `RunHeld`
     while a coming run is out of reach; if its worker did not answer, `settle` makes the change without it, if it can. A
     schedule that fires no more is checked again when its last run is known to have started. Raises NotFound; and
     Unsettled where a worker that does not answer holds a run that was coming when it was asked, even if that is due by
@@ -48,7 +48,7 @@ async def taking_back(
     """
     try:
         return await change(None)
-    except Held:
+    except RunHeld:
         pass
     except NotFound:
         if not await runs.has_held(database, job_id):
@@ -58,7 +58,7 @@ async def taking_back(
         async with recalled(database, job_ids=[job_id]) as silent:
             if silent:
                 return await _without_answer(database, job_id, silent, requested_at, change, settle)
-            with suppress(Held):
+            with suppress(RunHeld):
                 return await change(silent)
     raise Unsettled(f"job {job_id}")
 
@@ -77,7 +77,7 @@ async def _without_answer(
         raise unsettled
     try:
         return await change(silent)
-    except Held:
+    except RunHeld:
         if settle is not None:
             return await settle(silent)
         raise unsettled from None
@@ -86,16 +86,16 @@ async def _without_answer(
 
 
 def unless_held(answer: str) -> str:
-    """Return an answer of the store. Raises Held if it is `held`."""
+    """Return an answer of the store. Raises RunHeld if it is `held`."""
     if answer == "held":
-        raise Held
+        raise RunHeld
     return answer
 
 
 async def unless_unstarted(database: Database, silent: list[UUID] | None, *, has_leased_run: bool) -> None:
-    """Raise Held while a worker that was not asked, or does not answer, holds a run that it may still start."""
+    """Raise RunHeld while a worker that was not asked, or does not answer, holds a run that it may still start."""
     if (silent is None and has_leased_run) or (silent and await runs.may_start(database, silent)):
-        raise Held
+        raise RunHeld
 
 
 @asynccontextmanager
@@ -119,7 +119,7 @@ async def recalled(
 
 
 async def put_back(database: Database, requested: Sequence[Recalled] | None = None) -> int:
-    """Make recalled runs ready that nobody took: these, or all whose caller is gone. Returns how many."""
+    """Make untaken recalled runs ready: these, or all whose caller has gone away. Returns how many."""
     back = await runs.put_back(database, requested, ABANDONED_AFTER)
     if back:
         await hints.send(database, sorted({queue for _, queue in back}))

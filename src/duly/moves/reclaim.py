@@ -35,9 +35,9 @@ async def reclaim(database: Database, worker: ExpiredWorker, rng: Rng) -> Reclai
     held = await leased.held_by(database, worker.worker_id, BATCH_MAX)
     unstarted = [run for run in held if _was_not_started(run, worker)]
     lost = [(run, Lost(named=worker.has_named(run))) for run in held if not _was_not_started(run, worker)]
-    gone, refused = await lose(database, worker.worker_id, lost, rng)
+    settled, refused = await lose(database, worker.worker_id, lost, rng)
     back, stuck = await give_back(database, worker.worker_id, unstarted)
-    moved = {*gone, *back}
+    moved = {*settled, *back}
     return Reclaimed([run for run in held if (run.run_id, run.fence) in moved], refused | stuck)
 
 

@@ -1,6 +1,6 @@
 """Settle: record the outcomes of attempts and move their runs on.
 
-A lease is ended by place and fence, then, where that misses, by id and fence. A run still missing was either settled by
+A lease is ended by row (tid) and fence, then, where that misses, by id and fence. A run still missing was either settled by
 us before (the commit's answer was lost) or its lease was lost: then the outcome is refused and recorded as fenced. One
 bad row never blocks a batch: on a data error the batch is halved down to the row, which is settled without its details.
 A row that is refused even so is reported when all others are settled.

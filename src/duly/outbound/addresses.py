@@ -1,4 +1,4 @@
-"""Public addresses: those that anybody on the internet could call as well as we can.
+"""Public addresses: those that any host on the internet could call as well as we can.
 
 The rule is our own table. The library's `is_global` considers several spellings of a private IPv4 address inside an
 IPv6 one global, and knows reserved networks only as of its release.
@@ -67,7 +67,7 @@ def read_network(text: str) -> Network:
 
 
 def is_public(address: Address) -> bool:
-    """Return whether anybody on the internet could call it as well as we can."""
+    """Return whether any host on the internet could call it as well as we can."""
     if isinstance(address, IPv4Address):
         return address.is_global and not _is_in(address, _IPV4_RESERVED)
     if address.scope_id is not None:

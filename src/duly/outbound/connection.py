@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
             return
         assert self._parser is not None
         assert self._transport is not None
-        # A request that was answered before it was sent whole leaves a rest that nobody will read.
+        # A request that was answered before it was sent whole leaves a rest that is never read.
         is_sent = self._transport.get_write_buffer_size() == 0
         self._end(is_whole=True)
         self._is_lasting = is_sent and self._has_body and self._parser.should_keep_alive()

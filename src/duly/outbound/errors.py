@@ -2,7 +2,7 @@
 
 OutboundError
 ├── NotAllowed      by what the URL says itself, under the settings here: another worker's may allow it
-├── NotFound        no address that may be called: the name has none, or leads elsewhere; nobody outside learns which
+├── NotFound        no address that may be called: the name has none, or leads elsewhere; callers do not learn which
 ├── NoAnswer        the connection could not be made, or ended before a whole answer had come
 ├── BadAnswer       it answered, with something that is no answer we take
 └── DeadlinePassed  no whole answer came in time: see calling.py

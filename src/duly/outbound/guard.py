@@ -1,6 +1,6 @@
 """The egress guard: it turns a URL into a pin, the checked addresses that a call may be made to, or refuses.
 
-A name is looked up once. Each address it has must be one that may be called, because whoever owns the name chooses which of
+A name is looked up once. Each address it has must be one that may be called, because the owner of the name chooses which of
 them we would get. The transport connects to the pin and looks nothing up.
 """
 

@@ -49,7 +49,7 @@ class _Lookup:
 
 
 class SystemResolver:
-    """Looks names up in threads of its own, which nobody waits for at the end of the process."""
+    """Looks names up in threads of its own, which the end of the process does not await."""
 
     def __init__(self, clock: Clock, lookup: Callable[[str], Sequence[str]] = system_lookup) -> None:
         self._clock = clock
@@ -85,7 +85,7 @@ class SystemResolver:
             del self._queue[host], self._lookups[host]
 
     def _start_next(self) -> None:
-        """Start what may be: a tenant that has its part under way delays nobody behind it."""
+        """Start what may be: a tenant that has its part under way delays no other."""
         for host, lookup in list(self._queue.items()):
             if self._under_way.total() >= LOOKUPS_MAX:
                 return
@@ -111,7 +111,7 @@ class SystemResolver:
         try:
             loop.call_soon_threadsafe(self._answered, host, tenant, answer, found)
         except RuntimeError:
-            return  # The loop has ended meanwhile: nobody waits.
+            return  # The loop has ended meanwhile.
 
     def _answered(
         self, host: str, tenant: int, answer: asyncio.Future[Sequence[str]], found: Sequence[str] | Unresolved
@@ -124,7 +124,7 @@ class SystemResolver:
             return
         if isinstance(found, Unresolved):
             answer.set_exception(found)
-            answer.exception()  # nobody may be left to read it
+            answer.exception()  # no reader may be left
             return
         self._keep(host, found)
         answer.set_result(found)

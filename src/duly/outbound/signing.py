@@ -11,7 +11,7 @@ from binascii import Error as NotBase64
 from collections.abc import Sequence
 from hashlib import sha256
 
-SIGNATURES_MAX = 16  # more than anybody rotates; each costs the receiver a comparison
+SIGNATURES_MAX = 16  # more than a rotation needs; each costs the receiver a comparison
 _VERSION = "v1"
 
 

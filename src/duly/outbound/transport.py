@@ -23,7 +23,7 @@ __all__ = ["BODY_BYTES_MAX", "HEADERS_BYTES_MAX", "Answer", "PinnedTransport", "
 
 # Shorter than any server in use keeps a silent connection: otherwise it would close just when we send on it.
 _KEPT_SECONDS = 1.5
-# How long one of several addresses may take to connect before the next is tried.
+# Seconds that one of several addresses may take to connect before the next is tried.
 _UNTIL_THE_NEXT_SECONDS = 5.0
 # Methods that may be sent twice without harm, should a kept connection turn out to have ended.
 _REPEATABLE = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PUT"})

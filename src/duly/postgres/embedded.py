@@ -39,7 +39,7 @@ from duly.postgres.unix_socket import SOCKET, address, make_socket_folder, remov
 
 Server = subprocess.Popen[bytes]
 OnWait = Callable[[float, str], None]
-"""Told about each second of a long start: how many have passed, and what the server said last."""
+"""A callback for each second of a long start: seconds passed, and the server's last message."""
 
 _STOP_SECONDS = 8.0
 _LOG_BYTES_MAX = 1_000_000
@@ -178,7 +178,7 @@ def stop_orphans(pgdata: Path) -> None:
 
 
 def refuse_if_not_ours(pgdata: Path, pid: int) -> None:
-    """Refuse to stop a server that somebody else has started on our folder."""
+    """Refuse to stop a server that another has started on our folder."""
     command = command_of(pid)
     if f"cluster_name={CLUSTER_NAME}" not in command:
         raise DataFolderHeld(
@@ -187,7 +187,7 @@ def refuse_if_not_ours(pgdata: Path, pid: int) -> None:
 
 
 def refuse_if_in_use(pgdata: Path, socket: Path, found: PidFile | None) -> None:
-    """Refuse when somebody answers on the socket or uses the shared memory, though we cannot see who."""
+    """Refuse when a server answers on the socket or uses the shared memory, though we cannot see who."""
     if answers(socket) or (found and is_attached(found.shared_memory_id)):
         raise DataFolderHeld(f"{pgdata} is in use by a PostgreSQL in another container or host: stop it there")
 

@@ -7,7 +7,7 @@ data/                0700
     postgres.new-…/  a first start or a reset under way, or one that was killed
 
 Nothing here initialises or removes a folder that may hold data: a cluster is created in a new folder, and renamed when it
-is complete. Only a new folder that carries our mark is removed: it was never a server's, or somebody has given it up.
+is complete. Only a new folder that carries our mark is removed: it was never a server's, or it was given up.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Folder:
     def _lock(self, descriptor: int) -> None:
         if self.data.stat().st_mode & 0o022:
             raise DataFolderRefused(f"others can write in {self.data}: run `chmod go-w {self.data}`")
-        # What a killed holder was starting has its lock too, until it has become another program.
+        # A program that a killed holder was starting has its lock too, until it has become another program.
         seconds = 0.0 if self._holder_lives() else _LET_GO_SECONDS
         if not wait_until(lambda: takes(descriptor), seconds):
             raise DataFolderHeld(self._in_use_by())
@@ -142,7 +142,7 @@ class Folder:
         """Remove the data for good. Raises DataFolderRefused when Duly has not created it."""
         if self.major() is None:
             return
-        # It leaves its path whole: half a cluster in there would be taken for somebody else's, and kept.
+        # It leaves its path whole: half a cluster in there would be taken for another's, and kept.
         given_up = self._new()
         (given_up / _MARK).touch(mode=0o600)
         self.pgdata.rename(given_up / "postgres")

@@ -85,7 +85,7 @@ def command_of(pid: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process has this number, whoever it is."""
+    """Return whether a process has this number, of any owner."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -105,7 +105,7 @@ def is_attached(shared_memory_id: int | None) -> bool:
 
 
 def answers(path: Path) -> bool:
-    """Return whether anybody listens on the socket at `path`."""
+    """Return whether a process listens on the socket at `path`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))

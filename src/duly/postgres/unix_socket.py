@@ -76,5 +76,5 @@ def address(pgdata: Path, socket_folder: str, *, role: str, database: str) -> st
 
 
 def is_our_own(url: str) -> bool:
-    """Return whether `url` is one that we have written, and so leads to an embedded server that nobody has named."""
+    """Return whether `url` is one that we have written, and so leads to an embedded server that no setting names."""
     return _WRITTEN.fullmatch(url) is not None

@@ -38,7 +38,7 @@ class Scratch:
         return name, self._url(name)
 
     def drop(self, name: str) -> None:
-        """Drop a database, whoever is connected."""
+        """Drop a database, even with connections."""
         self._background.run(self._execute(f"drop database if exists {name} with (force)"))
 
     def stop(self) -> None:

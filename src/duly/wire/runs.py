@@ -202,8 +202,8 @@ class LogLine(ResponseModel, frozen=True):
     fields: dict[str, Any] | None
 
     @property
-    def place(self) -> str:
-        """The position in the log, from which following can go on."""
+    def cursor(self) -> str:
+        """The position in the log, from which a stream can be resumed."""
         return f"{self.attempt}/{self.number}"
 
 

@@ -19,7 +19,7 @@ class LogIn(RequestModel, frozen=True):
     key: str
 
 
-class Who(ResponseModel, frozen=True):
+class Caller(ResponseModel, frozen=True):
     """The caller, its scopes, and the token that a page must send with each change; a key needs none."""
 
     tenant: int

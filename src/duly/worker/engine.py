@@ -91,7 +91,7 @@ class Engine:
         self._log = log
         self._slots = slots
         self._wheel: Wheel[HeldRun] = Wheel()
-        self._held_runs = HeldRuns(executor.marks)
+        self._held_runs = HeldRuns(executor.shared_state)
         self._watch = Watch(database, identity.worker_id)
         self._services = WorkerServices(database, identity.worker_id, lambda: worker_lease.is_safe, settling=settling)
         self.outbox = Outbox(
@@ -251,7 +251,7 @@ class Engine:
                 continue
             starting = self._slots.take()
             self._start(starting)
-            self._figures.turned_at = self._clock.monotonic()
+            self._figures.ticked_at = self._clock.monotonic()
             measured = self._measure(measured)
             await self._clock.wait(self._wake_starts, self._pause(len(starting)))
             if self._slots.waiting:
@@ -275,7 +275,7 @@ class Engine:
         """Pass runs to their executor. A run that was cancelled or paused meanwhile frees its slot at once."""
         batch: list[tuple[Kind, Run, str | None]] = []
         suspects: list[HeldRun] = []
-        kept_back: list[Run] = []
+        unstarted: list[Run] = []
         if self._signalled:  # the answer to a claim may have come after the look that read its cancel
             self._heed_late([run for _, run in starting])
         for kind, run in starting:
@@ -285,7 +285,7 @@ class Engine:
                 continue
             if self._watch.pauses.cover(run) or self._is_recalled(run):
                 self._slots.release(kind)
-                kept_back.append(run)
+                unstarted.append(run)
                 continue
             held.started = True
             self._figures.started += 1
@@ -300,8 +300,8 @@ class Engine:
             self._put_off([Ended(kind, run, None) for kind, run in without_thread])
         if suspects:
             self._spawn(self._isolated.run_alone(suspects))
-        if kept_back:
-            self._return(kept_back)
+        if unstarted:
+            self._return(unstarted)
 
     def _give_up_stuck(self) -> None:
         """Hand back runs that wait too long for a slot and will not start soon: other workers may be free."""
@@ -327,10 +327,10 @@ class Engine:
     async def _look_once(self) -> None:
         known, limits = self._watch.pauses, self._watch.limits
         signals = (await self._watch.look()).signals
-        self._signalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.what == "cancel"}
+        self._signalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.kind == "cancel"}
         for signal in self._signalled.values():
             self._heed(signal)
-        self._recalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.what == "recall"}
+        self._recalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.kind == "recall"}
         if self._recalled:
             self._give_back_recalled()
         self._executor.pauses = self._watch.pauses
@@ -376,7 +376,7 @@ class Engine:
         return bool(self._recalled) and (run.run_id, run.fence) in self._recalled
 
     def _has_started(self, signal: runs.Signal) -> bool:
-        return self._executor.marks.has(signal.run_id, signal.fence)
+        return self._executor.shared_state.has(signal.run_id, signal.fence)
 
     def _hand_back(self, ahead: list[HeldRun], queued: Sequence[Run] = ()) -> None:
         """Hand back runs taken out of the wheel and the slots."""

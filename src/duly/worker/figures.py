@@ -33,7 +33,7 @@ class Figures:
         self.ended: Counter[str] = Counter()
         self.delays = [0] * (len(SKEW_BOUNDS) + 1)
         self.delay_seconds = 0.0
-        self.turned_at: float | None = None
+        self.ticked_at: float | None = None
 
     def add(self, settled: Sequence[Settled | Deferred]) -> None:
         """Count attempts that have ended, and those that were deferred. Runs that had to wait have no start delay."""

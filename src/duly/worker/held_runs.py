@@ -10,7 +10,7 @@ import msgspec
 from duly.domain.runs.outcome import Cancelled
 from duly.domain.runs.run import Run
 from duly.moves.settle import Settled
-from duly.worker.heartbeat.marks import Marks
+from duly.worker.heartbeat.shared_state import SharedState
 from duly.worker.intake import Intake
 from duly.worker.slots import Kind
 
@@ -33,9 +33,9 @@ class HeldRun(msgspec.Struct, gc=False):
 class HeldRuns:
     """The runs that we hold, each under the fence it was claimed with: a run under another fence is unknown."""
 
-    def __init__(self, marks: Marks | None = None) -> None:
+    def __init__(self, shared_state: SharedState | None = None) -> None:
         self._held: dict[UUID, HeldRun] = {}
-        self._marks = marks or Marks()
+        self._shared_state = shared_state or SharedState()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -61,5 +61,5 @@ class HeldRuns:
         over = self.of(runs)
         for held in over:
             self._held.pop(held.run.run_id, None)
-            self._marks.end(held.run.run_id, held.run.fence)
+            self._shared_state.end(held.run.run_id, held.run.fence)
         return over

@@ -23,7 +23,7 @@ from duly.store.boxes.runs import LogLine
 from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.refusals import BAD_ROW
 from duly.worker.context import plain_fields, plain_text
-from duly.worker.execute.child import LOG_BYTES_MAX, Said
+from duly.worker.execute.child import LOG_BYTES_MAX, ChildMessage
 
 _LINES_MAX = 50_000
 _BATCH = 1_000
@@ -125,17 +125,17 @@ class WorkerServices:
     async def _leave_out(self, reported: _Reported) -> None:
         """Drop progress that cannot be stored."""
 
-    def on_said(self, run: Run, said: Said) -> asyncio.Future[bool] | None:
+    def on_message(self, run: Run, message: ChildMessage) -> asyncio.Future[bool] | None:
         """Serve a handler in a child process; it waits for each write, so that they are in order."""
-        match said.what:
+        match message.kind:
             case "log":
-                self.log(run, said.level, said.text or "", said.fields or {})
+                self.log(run, message.level, message.text or "", message.fields or {})
             case "checkpoint":
-                return asyncio.ensure_future(self.save_checkpoint(run, said.text or "null"))
-            case "progress" if said.progress is not None:
-                self.progress(run, said.progress)
+                return asyncio.ensure_future(self.save_checkpoint(run, message.text or "null"))
+            case "progress" if message.progress is not None:
+                self.progress(run, message.progress)
             case "dropped":
-                self._dropped[run.run_id, run.attempt] += said.count
+                self._dropped[run.run_id, run.attempt] += message.count
         return None
 
     def end(self, runs: Iterable[Run]) -> None:
@@ -197,10 +197,10 @@ class WorkerServices:
             self._written |= last
 
     async def _append(self, lines: Sequence[LogLine]) -> None:
-        again = bool(self._unsure) and any(
+        may_repeat = bool(self._unsure) and any(
             line.number <= self._unsure.get((line.run_id, line.attempt), 0) for line in lines
         )
-        await runs.append_logs(self._settling, self._worker_id, lines, again=again)
+        await runs.append_logs(self._settling, self._worker_id, lines, may_repeat=may_repeat)
 
     async def _append_bare(self, line: LogLine) -> None:
         """Write a placeholder for a line that cannot be stored."""

@@ -368,7 +368,7 @@ class Worker:
             clock=settling.clock,
             is_safe=lambda: worker_lease.is_safe,
             on_ended=carry,
-            marks=worker_lease.marks,
+            shared_state=worker_lease.shared_state,
         )
 
     def _ended(self, settling: Database, worker_id: UUID, ended: list[Ended]) -> None:

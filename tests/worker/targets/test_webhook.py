@@ -45,7 +45,7 @@ NOW = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 HOOK = Webhook("https://hooks.example/in")
 OK = answer(200, b'{"ok":true}', "Content-Type: application/json")
 RUN = Run(
-    place=(0, 1),
+    tid=(0, 1),
     fence=41,
     run_id=UUID(int=2),
     job_id=UUID(int=1),

@@ -1,7 +1,7 @@
 """API keys of callers: a key is looked up, compared in constant time, and cached for three seconds.
 
 The cache holds the database's row, never whether a secret matches: that is compared for each request. Every refusal is
-the same, so that nobody learns whether a key was unknown, wrong, expired, revoked, or of a suspended tenant.
+the same, so that a caller cannot learn whether a key was unknown, wrong, expired, revoked, or of a suspended tenant.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Keys:
         return await asyncio.shield(task)
 
     def _record_use(self, key: ApiKey) -> None:
-        """Record, to the minute, that a key is in use; nobody waits for it."""
+        """Record, to the minute, that a key is in use; it is not awaited."""
         now = moment_of(self._database.clock.now())
         if key.last_used_at is not None and now - key.last_used_at < _USE_RECORDED_EVERY:
             return

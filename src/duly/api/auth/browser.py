@@ -1,4 +1,4 @@
-"""Browser sessions: the key that a cookie stands for, and the check that a change was requested by a page of ours.
+"""Browser sessions: the key behind a cookie, and the check that a change was requested by a page of ours.
 
 The key of a session is cached for a few seconds, as keys themselves are. A revoked key ends its sessions too: it is
 looked up each time.
@@ -54,7 +54,7 @@ class _Memory(msgspec.Struct, frozen=True):
 class Logins:
     """The recently used sessions.
 
-    `is_secure`: browsers reach us over TLS, ours or a proxy's. Settings say so, never a header, which anybody can send.
+    `is_secure`: browsers reach us over TLS, ours or a proxy's. Settings say so, never a header, which any client can send.
     """
 
     def __init__(self, database: Database, keys: Keys, *, is_secure: bool) -> None:
@@ -66,7 +66,7 @@ class Logins:
         self._wrong = FailedLogins(database.clock)
 
     async def identify(self, token: Secret) -> Identity:
-        """Return the identity that a session stands for. Raises Refusal."""
+        """Return the identity of a session. Raises Refusal."""
         memory = await self._memory_of(token.digest())
         if memory is None:
             raise _refusal()

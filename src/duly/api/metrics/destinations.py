@@ -38,5 +38,5 @@ def families(totals: Totals) -> Iterator[Metric]:
         "duly_webhook_retries", "Retries of webhooks: sent, or delayed because there were too many.", labels=["class"]
     )
     retries.add_metric(["sent"], totals.retries)
-    retries.add_metric(["kept_back"], totals.rejected)
+    retries.add_metric(["rejected"], totals.rejected)
     yield retries

@@ -1,6 +1,6 @@
 """The description of the API: OpenAPI 3.1, made from the operations and their shapes.
 
-Parts that many operations have stand once, as components: schemas, parameters, headers, examples, and one problem a status.
+Parts that many operations have are written once, as components: schemas, parameters, headers, examples, and one problem a status.
 The problems of an operation are its `x-codes`.
 """
 

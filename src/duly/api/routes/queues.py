@@ -13,7 +13,7 @@ from duly.api.request import read_duration
 from duly.api.response import Response
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.limits.overload import AGE_LIMIT_MAX, AGE_LIMIT_MIN, Overload
-from duly.domain.limits.pause import Pause as Held
+from duly.domain.limits.pause import Pause as StoredPause
 from duly.domain.limits.pause import Scope
 from duly.domain.tenancy.audit import Action
 from duly.moves.admin.overload import limit_age
@@ -68,14 +68,12 @@ async def list_queues(call: Call[QueueQuery, None]) -> Response:
     remaining = (await overloads.standing(call.database)).values()
     overloaded = [one for one in remaining if everyone or one.tenant == call.tenant]
     living = [row for row in pressure.living if (_takes_runs(row) if everyone else row.serves(call.tenant))]
-    standing = [
-        one for one in await pauses.standing(call.database) if everyone or one.scope.tenant in (None, call.tenant)
-    ]
+    shown = [one for one in await pauses.standing(call.database) if everyone or one.scope.tenant in (None, call.tenant)]
     depths = await _depths(call.database) if everyone else pressure.own
     unknown = await ready.unroutable(call.database) if everyone else []
-    named = (one.scope.queue for one in standing if one.scope.queue is not None)
+    named = (one.scope.queue for one in shown if one.scope.queue is not None)
     names = sorted({*depths, *(queue for row in living for queue in row.queues), *named})
-    seen = _Seen(pressure, depths, living, standing, overloaded, unknown)
+    seen = _Seen(pressure, depths, living, shown, overloaded, unknown)
     return Response(200, QueueList(items=[_queue(name, seen) for name in names]))
 
 
@@ -220,7 +218,7 @@ class _Seen(msgspec.Struct, frozen=True):
     pressure: Pressure
     depths: Mapping[str, Depth]
     living: Sequence[WorkerRow]
-    standing: Sequence[Held]
+    pauses: Sequence[StoredPause]
     overloaded: Sequence[Overload]
     unknown: Sequence[Mapping[str, Any]]
 
@@ -236,7 +234,7 @@ def _takes_runs(row: WorkerRow) -> bool:
 def _queue(name: str, seen: _Seen) -> Queue:
     pressure, depth = seen.pressure, seen.depths.get(name)
     serving = [row for row in seen.living if name in row.queues]
-    touching = [one for one in seen.standing if one.scope.touches(Scope(queue=name))]
+    touching = [one for one in seen.pauses if one.scope.touches(Scope(queue=name))]
     overloaded = [one for one in seen.overloaded if one.queue == name]
     age = (pressure.read_at - depth.oldest_due_at).total_seconds() if depth else 0.0
     return Queue(
@@ -294,10 +292,10 @@ def _reported(call: Call[Any, Any], change: Change) -> Response:
     return Response(200, PauseChange(status=change.answer.value, remaining=_shown(call, change.remaining)))
 
 
-def _shown(call: Call[Any, Any], remaining: Sequence[Held]) -> list[Pause]:
+def _shown(call: Call[Any, Any], remaining: Sequence[StoredPause]) -> list[Pause]:
     seen = [one for one in remaining if call.identity.is_operator or one.scope.tenant in (None, call.tenant)]
     return [_shown_pause(one) for one in seen]
 
 
-def _shown_pause(one: Held) -> Pause:
+def _shown_pause(one: StoredPause) -> Pause:
     return Pause.of(one, tenant=one.scope.tenant, queue=one.scope.queue)

@@ -12,7 +12,7 @@ from duly.api.admission import LOGS
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import EVENT_STREAM, Response
-from duly.api.streams.logs import Place, place_of, reported
+from duly.api.streams.logs import Cursor, cursor_of, reported
 from duly.api.views.runs import (
     decoded,
     find_run,
@@ -121,11 +121,11 @@ async def read_logs(call: Call[LogQuery, None]) -> Response:
     return Response(200, page)
 
 
-def _log_stream(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Response:
+def _log_stream(call: Call[LogQuery, None], run_id: UUID, after: Cursor) -> Response:
     logs, last_id = call.services.hub.logs, call.headers.get("last-event-id")
-    place = after if last_id is None else place_of(last_id)
+    cursor = after if last_id is None else cursor_of(last_id)
     held = call.services.open_requests.take(LOGS, call.identity.key)
-    stream = logs.follow(held, run_id, place, call.open, call.is_admitted)
+    stream = logs.read(held, run_id, cursor, call.open, call.is_admitted)
     return Response(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
 
 

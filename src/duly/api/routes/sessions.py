@@ -16,7 +16,7 @@ from duly.domain.tenancy.audit import Action
 from duly.moves.admin import log_in
 from duly.store.tenancy import browser_sessions
 from duly.wire.schema.shapes import Nothing
-from duly.wire.sessions import LogIn, Session, SessionList, SessionQuery, Who
+from duly.wire.sessions import Caller, LogIn, Session, SessionList, SessionQuery
 
 routes = Routes("sessions", scope="jobs:read", in_session=False)
 
@@ -60,7 +60,7 @@ def operations(logins: Logins) -> list[Operation]:
     @routes.add(
         f"POST {_PATH}",
         scope=OPEN,
-        responses={200: Who},
+        responses={200: Caller},
         body_bytes_max=_BODY_BYTES_MAX,
         takes_key=False,
         refuses=("rate_limited",),
@@ -73,7 +73,7 @@ def operations(logins: Logins) -> list[Operation]:
         identity, token = await logins.open(call.body.key.strip(), call.request_id, call.address, user_agent, before)
         return _reported(logins, identity, token)
 
-    @routes.add(f"GET {_PATH}", responses={200: Who})
+    @routes.add(f"GET {_PATH}", responses={200: Caller})
     async def read_session(call: Call[Nothing, None]) -> Response:
         """Read the caller, and extend the browser's session."""
         is_session = call.identity.session_id is not None
@@ -91,7 +91,7 @@ def operations(logins: Logins) -> list[Operation]:
 
 
 def _reported(logins: Logins, identity: Identity, token: Secret | None) -> Response:
-    who = Who(
+    caller = Caller(
         tenant=identity.tenant,
         tenant_name=identity.key.tenant_name,
         key_id=identity.key.key_id,
@@ -101,4 +101,4 @@ def _reported(logins: Logins, identity: Identity, token: Secret | None) -> Respo
         csrf=None if token is None else csrf_of(token),
         version=__version__,
     )
-    return Response(200, who, {} if token is None else {"Set-Cookie": logins.cookie_for(token)})
+    return Response(200, caller, {} if token is None else {"Set-Cookie": logins.cookie_for(token)})

@@ -114,7 +114,7 @@ async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Response:
     with open_request:
         async with watched_connection() as hung_up:
             parcels = await _poll(call, worker_id, wait.total_seconds(), hung_up)
-            if parcels and hung_up.done():  # nobody will receive them
+            if parcels and hung_up.done():  # the client will not receive them
                 async with call.open() as session:
                     await hand_back(session, worker_id, [parcel.run for parcel in parcels])
     return Response(200, ClaimedRuns(runs=list(map(claimed_run, parcels))))

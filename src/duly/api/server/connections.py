@@ -2,8 +2,8 @@
 
 A connection *waits* while no request of it is being answered: it is idle, or its next request is still arriving. When there is no
 room for a new connection, the one that has waited longest is closed for it: of the same address where that has reached its limit,
-else of the address that has most. So whoever sends a whole request soon is served beside any number of those who do not. A
-connection on which a request is being answered is never closed for another: when all are, the new one is refused.
+else of the address that has most. So a client that sends a whole request soon is served beside any number of clients that do not.
+A connection on which a request is being answered is never closed for another: when all are, the new one is refused.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Connection(Protocol):
 class Connections:
     """Counts the connections of a server and closes those that take too long.
 
-    `now` is the time by which they are measured: it stands still while this process does, because a peer is not late when nobody
-    has read what it sent.
+    `now` is the time by which they are measured: it stops while this process does, because a peer is not late when its bytes
+    have not been read.
     """
 
     def __init__(self, most: int, most_per_address: int) -> None:
@@ -104,7 +104,7 @@ def _close_longest_waiting(peer: Peer) -> bool:
 
 
 def group_of(host: str) -> Address:
-    """Return what counts as one address: of IPv6 a network of 64 bits, because whoever has one address has all of them."""
+    """Return what counts as one address: of IPv6 a network of 64 bits, because a client with one address has all of them."""
     if ":" not in host:
         return host
     packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-# For the pools of database connections, the loop, listeners, logs and whatever is opened for a moment.
+# For the pools of database connections, the loop, listeners, logs and short-lived files.
 RESERVED = 128
 _ENOUGH = 65_536
 

@@ -1,7 +1,7 @@
-"""The address we answer on: bound before anything else starts, and refused when others could reach it unprotected.
+"""The listening socket: bound before anything else starts, and refused when others could reach it unprotected.
 
-On loopback nothing is asked. Where others can reach us, three things are: TLS, or somebody's decision to do without because a
-proxy in front speaks it; and, as soon as the database can be asked, at least one API key that opens anything.
+On loopback nothing is required. An address that others can reach requires TLS, or the setting `plain_http` because a proxy in
+front speaks it; and, as soon as the database can be read, at least one API key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from duly.domain.errors import Refused
 
 
 class WrongSettings(Refused):
-    """A host, a certificate or its key that nobody can listen with as they are set."""
+    """A host, a certificate or its key with which the server cannot listen."""
 
 
 class PortTaken(Refused):
@@ -59,7 +59,7 @@ def listen(
 ) -> socket.socket:
     """Bind the port. Raises WrongSettings when others could listen in, PortTaken when it is taken; both name the remedy.
 
-    `command` is what people typed, and `setting` what names the port, so that the remedy is one for it.
+    `command` and `setting` (of the port) are named in the remedy.
     """
     if not is_loopback(host) and tls is None and not plain_http:
         raise WrongSettings(
@@ -87,7 +87,7 @@ def refuse_without_keys(host: str, *, has_keys: bool) -> None:
 
 
 def reach_of(host: str, tls: Tls | None) -> str:
-    """Return who can reach this address, and how."""
+    """Describe from where this address can be reached, and how."""
     if is_loopback(host):
         return "loopback only"
     return f"listening on {host} with TLS" if tls else f"listening on {host} without TLS, for a proxy"
@@ -101,7 +101,7 @@ def address_of(listener: socket.socket, tls: Tls | None = None) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether nobody else can reach it. Raises WrongSettings when it is no address."""
+    """Return whether no other machine can reach it. Raises WrongSettings when it is no address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

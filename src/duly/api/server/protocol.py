@@ -1,6 +1,6 @@
 """HTTP/1.1 as uvicorn reads it, bounded in bytes and in time.
 
-llhttp, which reads it, bounds neither a head nor what stands around the chunks of a body; uvicorn waits for both for ever. Here a
+llhttp, which reads it, bounds neither a head nor the bytes around the chunks of a body; uvicorn waits for both for ever. Here a
 head has `HEAD_BYTES_MAX` and `HEAD_SECONDS_MAX`; chunk extensions and trailers have as many bytes. While the application reads a
 body, `BODY_BYTES_MIN` of it come in each `BODY_SECONDS`, and it is over soon after the answer. A peer that reads less than
 `WRITE_BYTES_MIN` of a long answer in `WRITE_SECONDS` is cut off. A request that is refused here gets a problem document, as
@@ -31,7 +31,7 @@ KEEP_ALIVE_SECONDS = 5
 WRITE_SECONDS, WRITE_BYTES_MIN = 10.0, 16_384
 # A chunk may be as small as its client likes: its length and its line ends are not held against it.
 _CHUNK_BYTES, _BYTES_FOR_BYTE = 16, 2
-# What a refused client still sends is read and dropped for a while: closed at once, it would not see the answer.
+# A refused client's further bytes are read and dropped for a while: closed at once, it would not see the answer.
 _LINGER_SECONDS, _LINGER_BYTES = 1.0, 262_144
 
 
@@ -47,13 +47,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = False
         self._is_refused = False
         self._answered: RequestResponseCycle | None = None
-        self._bytes = 0  # of the head, or of what stands around the chunks of a body beyond what they need
+        self._bytes = 0  # of the head, or around the chunks of a body beyond what they need
         self._body_bytes = 0
-        self._until = inf  # By then the peer must have sent what is awaited.
+        self._until = inf  # By then the peer must have sent the head, or more of the body.
         self._write_until = inf  # By then it must have read some of the answer.
         self._unread = 0
 
-    # ------------------------------------------------------------------------------------------------------- what arrives
+    # -------------------------------------------------------------------------------------------------------- arrivals
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head."""
@@ -115,12 +115,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bytes = max(0, self._bytes - _CHUNK_BYTES)
 
     def on_message_complete(self) -> None:
-        """Await nothing until the next head begins: from here on the request is whole, and gives way to nobody."""
+        """Await nothing until the next head begins: from here on the request is whole, and is not closed for another."""
         self._in_body, self._bytes, self._until = False, 0, inf
         self.peer.waiting.pop(self, None)
         super().on_message_complete()
 
-    # ------------------------------------------------------------------------------------------------------ what is awaited
+    # ----------------------------------------------------------------------------------------------------------- waits
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answered = cycle
@@ -139,7 +139,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await_reading(self._bounds.now)
 
     def resume_writing(self) -> None:
-        """Note that it has."""
+        """Clear that deadline."""
         super().resume_writing()
         self._write_until = inf
 
@@ -158,7 +158,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._time_out(now)
 
     def _reset(self) -> None:
-        """Close without what is unread: otherwise the system would keep it for whoever does not read it."""
+        """Close without what is unread: otherwise the system would keep it for a peer that does not read."""
         with suppress(OSError):
             self.transport.get_extra_info("socket").setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
@@ -201,7 +201,7 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    # ------------------------------------------------------------------------------------------------------- what is refused
+    # -------------------------------------------------------------------------------------------------------- refusals
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP request."""

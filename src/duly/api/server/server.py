@@ -1,4 +1,4 @@
-"""Serving inside a loop that others share, on a socket that is bound already; signals are not ours.
+"""The HTTP server, inside a loop that others share and on a bound socket; it handles no signals.
 
 Connections are accepted here and not by the loop, so that they are counted before TLS is spoken.
 """
@@ -31,8 +31,8 @@ _ACCEPTED_MAX = 64
 _PAUSE_SECONDS = 0.1
 
 
-class _Guest(uvicorn.Server):
-    """A server that leaves signals to whoever owns the process."""
+class _EmbeddedServer(uvicorn.Server):
+    """A server that leaves signals to the owner of the process."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, connections: Connections) -> None:
         super().__init__(config)
@@ -76,7 +76,7 @@ class _Guest(uvicorn.Server):
                 accepted, name = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError:  # The system has no room for more; what waits is accepted when it has.
+            except OSError:  # The system has no room for more; waiting connections are accepted when it has.
                 self._loop.remove_reader(self._listener.fileno())
                 self._loop.call_later(_PAUSE_SECONDS, self._resume_accepting)
                 return
@@ -150,14 +150,14 @@ class Server:
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # Nothing here asks where a request was before.
+            proxy_headers=False,  # Nothing here reads where a request was before.
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=1,
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_keyfile=None if tls is None else tls.key,
         )
         most = min(connections_max, left_for_connections())
-        self._server = _Guest(config, listener, Connections(most, min(most, connections_per_address_max)))
+        self._server = _EmbeddedServer(config, listener, Connections(most, min(most, connections_per_address_max)))
 
     async def run(self, on_start: Callable[[], None] | None = None) -> None:
         """Serve until stopped; `on_start` is called as soon as requests are answered."""

@@ -37,9 +37,9 @@ class CloudEvent(msgspec.Struct, frozen=True):
     at: datetime
     data: bytes
 
-    def lines(self, place: str) -> bytes:
-        """Write it as an event of a stream, with its place in it."""
-        return b"id: %b\nevent: %b\ndata: %b\n\n" % (place.encode(), self.type.encode(), self.data)
+    def lines(self, event_id: str) -> bytes:
+        """Write it as a server-sent event with this id."""
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id.encode(), self.type.encode(), self.data)
 
 
 def began(run: Started) -> CloudEvent:
@@ -48,7 +48,7 @@ def began(run: Started) -> CloudEvent:
 
 
 def started_of(ended: Ended) -> Started:
-    """Return the start of an attempt that has ended before anybody saw it start."""
+    """Return the start of an attempt that has ended before its start was published."""
     assert ended.fence is not None
     assert ended.started_at is not None
     values = {name: getattr(ended, name) for name in Started.__struct_fields__}
@@ -99,7 +99,7 @@ def _of_run(run: Started | Ended, kind: str, at: datetime) -> CloudEvent:
 
 
 def _event(
-    what: Started | Ended | JobChange | WorkflowChange | WorkflowEnd,
+    row: Started | Ended | JobChange | WorkflowChange | WorkflowEnd,
     kind: str,
     at: datetime,
     source: str,
@@ -108,7 +108,7 @@ def _event(
     queue: str = "",
 ) -> CloudEvent:
     """Build an event. Its id is always the same, so that a repeat can be recognized."""
-    data = msgspec.to_builtins(what)
+    data = msgspec.to_builtins(row)
     for left_out in ("tenant", "number"):
         data.pop(left_out, None)
     event = {
@@ -121,7 +121,7 @@ def _event(
         "datacontenttype": "application/json",
         "data": data,
     }
-    return CloudEvent(what.tenant, queue, kind, at, msgspec.json.encode(event))
+    return CloudEvent(row.tenant, queue, kind, at, msgspec.json.encode(event))
 
 
 def _text(moment: datetime) -> str:

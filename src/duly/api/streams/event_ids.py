@@ -1,4 +1,4 @@
-"""Ids of events: the hub, the place in its ring, the moment, and the position in history, which any hub understands."""
+"""Ids of events: the hub, the cursor in its ring, the moment, and the position in history, which any hub can read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from duly.store.reads.tail import Position
 
-_OPEN_MAX = 16  # of the open transactions that a place names; with more open, it lies a little further back
+_OPEN_MAX = 16  # open transactions in an id; with more of them open, the position is a little further back
 EVENT_ID = re.compile(
     r"([0-9a-f]{8})-(\d{1,18})-(\d{1,15})-([0-9a-f]{8})-([0-9a-f]{1,16}(?:\.[0-9a-f]{1,16}){0,16})", re.ASCII
 )
@@ -28,10 +28,10 @@ def text_of(seen: Position) -> str:
     return f"{_digest(seen.cluster)}-{'.'.join([f'{short.end:x}', *(f'{short.end - one:x}' for one in short.open)])}"
 
 
-def position_of(place: re.Match[str], here: Position) -> Position | None:
+def position_of(found: re.Match[str], here: Position) -> Position | None:
     """Read a position out of an event's id; None when it is another server's."""
-    end, *distances = (int(part, 16) for part in place[5].split("."))
-    if place[4] != _digest(here.cluster) or end > here.end or any(distance > end for distance in distances):
+    end, *distances = (int(part, 16) for part in found[5].split("."))
+    if found[4] != _digest(here.cluster) or end > here.end or any(distance > end for distance in distances):
         return None
     return Position(here.cluster, end, tuple(end - distance for distance in distances))
 

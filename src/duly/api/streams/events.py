@@ -1,10 +1,10 @@
-"""The event hub: reads changes of runs and definitions while somebody listens, and passes them on.
+"""The event hub: reads changes of runs and definitions while there are listeners, and sends them to all of them.
 
-There is one in a process. What it finds goes into a ring, the newest last; a listener has a place in the ring and nothing
-else, so a slow one costs no memory: when the ring has gone past its place, it is told that there is a gap. A listener who
-comes back names the last event it got. If the ring still holds what came after, it goes on there; if not, what ended since is
-read from history, as far as a bounded look goes, and otherwise there is a gap. For that the id of an event carries a position
-in history, of which any hub can tell what came after it. Runs that ended may then come twice, with the same id.
+There is one in a process. New events go into a ring buffer, the newest last. A listener has only a cursor in the ring, so a
+slow one costs no memory: once the ring has overwritten events after its cursor, it gets a gap event. A listener that
+reconnects names the last event it got. If the ring still holds all later events, the stream resumes there; if not, later ends
+are read from history, up to a bound, and beyond that there is a gap event. For that the id of an event carries a position in
+history, after which any hub can read on. Runs that ended may then come twice, with the same id.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RING_MAX = 10_000
 LINGER_SECONDS = 30.0  # after the last sign of a tenant's listeners
 REPLAY_MAX = 1_000
 REPLAY_AGE_MAX = timedelta(hours=1)
-_ASK_SECONDS = 2.0  # whether a listener is still admitted
+_ADMISSION_SECONDS = 2.0  # between checks that a listener is still admitted
 _SKEW = timedelta(seconds=2)  # rows become visible in another order than they were written
 _HEARTBEAT = b": alive\n\n"
 _ELSEWHERE = "0" * 8
@@ -77,14 +77,14 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """A listener's position, and what it is sent before it goes on from there."""
+    """A listener's cursor in the ring, and what it is sent before it goes on from there."""
 
-    place: int
+    cursor: int
     first: list[bytes]
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A event in the ring. Everything that its position has seen came before it."""
+    """An event in the ring. Everything that its position covers came before it."""
 
     event: CloudEvent
     position: Position
@@ -100,7 +100,7 @@ class EventHub:
         self._name = Rng().uuid().hex[:8]
         self._ring: deque[Kept] = deque(maxlen=RING_MAX)
         self._count = 0  # of all that ever went into the ring
-        self._position = Position("", 0)  # what this has seen is in the ring, or was
+        self._position = Position("", 0)  # all before it is in the ring, or was
         self._stepping = asyncio.Lock()
         self._until: dict[int, float] = {}  # how long to look for a tenant
         self._since: dict[int, int] = {}  # from where on the ring holds all of a tenant
@@ -111,47 +111,47 @@ class EventHub:
         self.logs = LogStreams(database.clock, log)
         self._start_over()
 
-    # ------------------------------------------------------------------------------------------------------ to listen
+    # ------------------------------------------------------------------------------------------------------- listeners
 
     async def join(self, wanted: Wanted, last_id: str | None) -> Joined:
-        """Take a place: what happens from now on is heard. `last_id` names the last event that the listener got."""
+        """Return the cursor from which the listener gets events; `last_id` names the last event that it got."""
         await self._look_for(wanted.tenant)
-        place = self._count
+        cursor = self._count
         if last_id is None:
-            return Joined(place, [])
-        resumed = self._place_of(last_id, wanted.tenant)
-        return Joined(place, await self._replayed(wanted, last_id)) if resumed is None else Joined(resumed, [])
+            return Joined(cursor, [])
+        resumed = self._cursor_of(last_id, wanted.tenant)
+        return Joined(cursor, await self._replayed(wanted, last_id)) if resumed is None else Joined(resumed, [])
 
     async def listen(
         self,
         wanted: Wanted,
         joined: Joined,
         is_admitted: Callable[[], Awaitable[bool]],
-        held: OpenRequest | None = None,
+        request: OpenRequest | None = None,
     ) -> AsyncIterator[bytes]:
         """Return what happens, in the lines of a stream, until the hub closes or the listener is admitted no longer.
 
-        `held` is the listener's place among all who listen, and is given back at the end.
+        `request` counts among the open streams, and is given back at the end.
         """
-        news, place = asyncio.Event(), joined.place
+        news, cursor = asyncio.Event(), joined.cursor
         self._listeners.add(news)
         heartbeat_at = self._clock.monotonic()
         try:
             yield b"".join([b"retry: 1000\n\n", *joined.first])
             while not self._closed and await is_admitted():
                 await self._look_for(wanted.tenant)
-                text, place = self._text_after(wanted, place)
+                text, cursor = self._text_after(wanted, cursor)
                 if text or self._clock.monotonic() - heartbeat_at >= HEARTBEAT_SECONDS:
                     heartbeat_at = self._clock.monotonic()
                     yield text or _HEARTBEAT
-                if place == self._count:
-                    await self._clock.wait(news, _ASK_SECONDS)
-        except DulyError as error:  # the database does not answer: the listener comes back, with its position
+                if cursor == self._count:
+                    await self._clock.wait(news, _ADMISSION_SECONDS)
+        except DulyError as error:  # the database does not answer: the listener reconnects, with its position
             self._log.warning("stream_ended", error=str(error))
         finally:
             self._listeners.discard(news)
-            if held is not None:
-                held.give_back()
+            if request is not None:
+                request.give_back()
 
     def close(self) -> None:
         """End every stream, and look no more."""
@@ -161,15 +161,14 @@ class EventHub:
             self._looking.cancel()
         self._wake()
 
-    # -------------------------------------------------------------------------------------------------------- to look
+    # ----------------------------------------------------------------------------------------------------------- looks
 
     async def step(self) -> None:
         """Look once, and publish what is new."""
         async with self._stepping:
             tenants = list(self._until)
-            ends = await self._workflow_ends.look(
-                tenants
-            )  # First, and told last: by then the ends of its nodes are seen.
+            # Read first and published last: by then the ends of its nodes are seen.
+            ends = await self._workflow_ends.look(tenants)
             begun = await self._beginnings.look(tenants)
             ended = await self._endings.look(tenants)
             changes, of_workflows = await self._changes.look(tenants), await self._workflow_changes.look(tenants)
@@ -181,12 +180,12 @@ class EventHub:
             if any(reader.left_out for reader in self._readers):
                 self._skip("more events happened at once than the stream can send, or the database failed over")
 
-    async def _look_for_ever(self) -> None:
+    async def _look_forever(self) -> None:
         has_failed = False
         while self._expire():
             try:
                 await self.step()
-                if has_failed:  # Of a look that broke off, what it had read by then is told by nobody.
+                if has_failed:  # Events that a failed look had read are lost.
                     self._skip("events could not be read for a moment")
                 has_failed = False
             except DulyError as error:
@@ -204,12 +203,10 @@ class EventHub:
         async with self._starting:
             if self._looking is None and not self._closed:
                 self._start_over()
-                await self.step()  # Takes its place in history, so that nothing from here on is missed.
-                self._looking = asyncio.create_task(self._look_for_ever(), name="hub")
+                await self.step()  # Sets the position in history, so that nothing from here on is missed.
+                self._looking = asyncio.create_task(self._look_forever(), name="hub")
         if tenant not in self._since:
-            async with (
-                self._stepping
-            ):  # A look that is under way was not for this tenant, and passes over what ends meanwhile.
+            async with self._stepping:  # A look under way does not include this tenant, and misses ends meanwhile.
                 self._since.setdefault(tenant, self._count)
 
     def _start_over(self) -> None:
@@ -258,19 +255,19 @@ class EventHub:
         for news in self._listeners:
             news.set()
 
-    # -------------------------------------------------------------------------------------------------------- places
+    # --------------------------------------------------------------------------------------------------------- cursors
 
-    def _text_after(self, wanted: Wanted, place: int) -> tuple[bytes, int]:
-        """Return what comes after a place, and the place behind it."""
-        if place < self._since[wanted.tenant] or self._count - place > len(self._ring):
+    def _text_after(self, wanted: Wanted, cursor: int) -> tuple[bytes, int]:
+        """Return the lines after a cursor, and the next cursor."""
+        if cursor < self._since[wanted.tenant] or self._count - cursor > len(self._ring):
             reported = gap(self._moment(), "the client reads too slowly, and some events were dropped")
-            return reported.lines(self._place(self._count, reported.at, self._position)), self._count
-        fresh = islice(self._ring, len(self._ring) - (self._count - place), None)
-        found = [(number, kept) for number, kept in enumerate(fresh, place + 1) if self._fits(wanted, kept.event)]
+            return reported.lines(self._id(self._count, reported.at, self._position)), self._count
+        fresh = islice(self._ring, len(self._ring) - (self._count - cursor), None)
+        found = [(number, kept) for number, kept in enumerate(fresh, cursor + 1) if self._fits(wanted, kept.event)]
         if found:  # the last of them is the newest
             number, last = found[-1]
             found[-1] = number, Kept(last.event, self._position)
-        lines = [kept.event.lines(self._place(number, kept.event.at, kept.position)) for number, kept in found]
+        lines = [kept.event.lines(self._id(number, kept.event.at, kept.position)) for number, kept in found]
         return b"".join(lines), self._count
 
     @staticmethod
@@ -278,20 +275,20 @@ class EventHub:
         is_gap = event.type == GAP and event.tenant == wanted.tenant
         return is_gap or wanted.fits(event)
 
-    def _place(self, number: int, at: datetime, seen: Position, name: str | None = None) -> str:
+    def _id(self, number: int, at: datetime, seen: Position, name: str | None = None) -> str:
         return f"{name or self._name}-{number}-{int(at.timestamp() * 1000)}-{text_of(seen)}"
 
-    def _place_of(self, last_id: str, tenant: int) -> int | None:
-        """Find a place that the ring still holds; None when it is another's, or gone."""
+    def _cursor_of(self, last_id: str, tenant: int) -> int | None:
+        """Return the cursor behind an event of this ring; None when it is another's, or overwritten."""
         found = EVENT_ID.fullmatch(last_id)
         if found is None or found[1] != self._name:
             return None
-        place = int(found[2])
-        held = self._count - len(self._ring) <= place <= self._count and place >= self._since[tenant]
-        return place if held else None
+        cursor = int(found[2])
+        is_held = self._count - len(self._ring) <= cursor <= self._count and cursor >= self._since[tenant]
+        return cursor if is_held else None
 
     async def _replayed(self, wanted: Wanted, last_id: str) -> list[bytes]:
-        """Read from history what ended since an event; where that cannot be told in full, tell that there is a gap."""
+        """Read from history the events since an event; one gap event where they cannot be read in full."""
         now, found = self._moment(), EVENT_ID.fullmatch(last_id)
         since = None if found is None else moment_at(int(found[3]))
         if found is None or since is None or now - since > REPLAY_AGE_MAX:
@@ -308,15 +305,15 @@ class EventHub:
         if endings.left_out or len(rows) > REPLAY_MAX or max(len(changes), len(of_workflows), len(ends)) >= REPLAY_MAX:
             return [self._gap(now, "more events happened since the Last-Event-ID than can be replayed")]
         of_runs = [one for row in rows for one in came_to(row)]
-        told_of = [*of_runs, *map(changed, changes), *map(workflow_changed, of_workflows), *map(workflow_ended, ends)]
+        events = [*of_runs, *map(changed, changes), *map(workflow_changed, of_workflows), *map(workflow_ended, ends)]
         return [
-            one.lines(self._place(0, one.at, seen, _ELSEWHERE))
-            for one in sorted(told_of, key=lambda one: one.at)
+            one.lines(self._id(0, one.at, seen, _ELSEWHERE))
+            for one in sorted(events, key=lambda one: one.at)
             if wanted.fits(one)
         ]
 
     def _gap(self, now: datetime, reason: str) -> bytes:
-        return gap(now, reason).lines(self._place(self._count, now, self._position))
+        return gap(now, reason).lines(self._id(self._count, now, self._position))
 
     def _moment(self) -> datetime:
         return moment_of(self._clock.now())

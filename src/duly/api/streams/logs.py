@@ -1,7 +1,7 @@
-"""Following logs: the lines of a run as they are written, as server-sent events, until the run has ended.
+"""Log streams: the lines of a run as they are written, as server-sent events, until the run has ended.
 
-A follower is a place in the log and nothing else: between two looks nothing is held. Whoever comes back names the last line it
-got, `attempt/number`, and is given what came after it.
+A reader is only a cursor in the log: between two looks nothing is held. A reader that reconnects names the last line it got,
+`attempt/number`, and gets the lines after it.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from duly.wire.runs import LogEnd, LogLine
 
 HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.1, 1.0
-_PLACE = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
+_CURSOR = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _BEGIN, _HEARTBEAT = b"retry: 1000\n\n", b": alive\n\n"
 
-Place = tuple[int, int]
+Cursor = tuple[int, int]
 
 
 class LogStreams:
-    """The logs that are being followed in this process."""
+    """The log streams of this process."""
 
     def __init__(self, clock: Clock, log: Log) -> None:
         self._clock = clock
         self._log = log
         self._closed = False
 
-    async def follow(
+    async def read(
         self,
-        held: OpenRequest,
+        request: OpenRequest,
         run_id: UUID,
-        after: Place,
+        after: Cursor,
         open_session: OpenSession,
         is_admitted: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
-        """Return the lines behind a place as they come, and one event `end` when the run has ended and told all.
+        """Return the lines after a cursor as they come, and one event `end` after the last line of an ended run.
 
-        `held` is the follower's place among all who follow, and is given back at the end.
+        `request` counts among the open streams, and is given back at the end.
         """
-        place, pause, heartbeat_at = after, LOOK_SECONDS_MIN, self._clock.monotonic()
+        cursor, pause, heartbeat_at = after, LOOK_SECONDS_MIN, self._clock.monotonic()
         try:
             yield _BEGIN
             while not self._closed and await is_admitted():
-                is_over, lines = await _look(open_session, run_id, place)
+                is_over, lines = await _look(open_session, run_id, cursor)
                 now = self._clock.monotonic()
                 if lines:
-                    place, pause, heartbeat_at = (lines[-1]["attempt"], lines[-1]["number"]), LOOK_SECONDS_MIN, now
+                    cursor, pause, heartbeat_at = (lines[-1]["attempt"], lines[-1]["number"]), LOOK_SECONDS_MIN, now
                     yield b"".join(map(_line, lines))
                 elif is_over:  # A run is settled after its lines, so there will be no more.
                     yield await _end(open_session, run_id)
@@ -67,19 +67,19 @@ class LogStreams:
                     yield _HEARTBEAT
                 await self._clock.sleep(0 if is_over else pause)
                 pause = min(LOOK_SECONDS_MAX, pause * 1.3)
-        except DulyError as error:  # the database does not answer: the follower comes back, with its position
+        except DulyError as error:  # the database does not answer: the reader reconnects, with its cursor
             self._log.warning("stream_ended", error=str(error))
         finally:
-            held.give_back()
+            request.give_back()
 
     def close(self) -> None:
         """End every stream."""
         self._closed = True
 
 
-def place_of(last_id: str) -> Place:
-    """Read the place that a follower names. Raises Refusal."""
-    found = _PLACE.fullmatch(last_id)
+def cursor_of(last_id: str) -> Cursor:
+    """Parse the cursor that a reader names. Raises Refusal."""
+    found = _CURSOR.fullmatch(last_id)
     if found is None:
         raise Refusal(
             "invalid_header",
@@ -94,19 +94,19 @@ def reported(line: Mapping[str, Any]) -> LogLine:
     return LogLine(**{**line, "fields": None if line["fields"] is None else msgspec.json.decode(line["fields"])})
 
 
-async def _look(open_session: OpenSession, run_id: UUID, place: Place) -> tuple[bool, Sequence[Mapping[str, Any]]]:
+async def _look(open_session: OpenSession, run_id: UUID, cursor: Cursor) -> tuple[bool, Sequence[Mapping[str, Any]]]:
     async with open_session() as session:
         is_over = await runs.is_over(session, run_id)  # First: what was written before the end is read after it.
-        return is_over, await runs.read_logs(session, run_id, place)
+        return is_over, await runs.read_logs(session, run_id, cursor)
 
 
 async def _end(open_session: OpenSession, run_id: UUID) -> bytes:
     async with open_session() as session:
         found = await runs.find(session, run_id)
-    assert found is not None, "it was there when it was first asked for"
+    assert found is not None, "it was there when the stream began"
     return b"event: end\ndata: %b\n\n" % msgspec.json.encode(LogEnd(state=found["state"]))
 
 
 def _line(line: Mapping[str, Any]) -> bytes:
-    place = f"{line['attempt']}/{line['number']}".encode()
-    return b"id: %b\nevent: line\ndata: %b\n\n" % (place, msgspec.json.encode(reported(line)))
+    line_id = f"{line['attempt']}/{line['number']}".encode()
+    return b"id: %b\nevent: line\ndata: %b\n\n" % (line_id, msgspec.json.encode(reported(line)))

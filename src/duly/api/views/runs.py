@@ -168,5 +168,5 @@ def _last(values: Sequence[Any]) -> Any:
 
 
 def decoded(text: str | None) -> Any:
-    """Decode a value that is stored as JSON, whoever wrote it."""
+    """Decode a value that is stored as JSON, by any writer."""
     return None if text is None else read_anyhow(text)

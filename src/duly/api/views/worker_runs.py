@@ -15,7 +15,7 @@ from duly.domain.jobs.job import DELAY_MAX
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
 from duly.moves.workers.lend import Parcel
-from duly.moves.workers.take_back import Told
+from duly.moves.workers.take_back import RunReport
 from duly.wire.workers import ClaimedRun, RunOutcome
 
 _REASON_CHARACTERS_MAX = 2_000
@@ -47,9 +47,9 @@ def _raw(text: str | None) -> Any:
     return None if text is None else msgspec.Raw(text.encode())
 
 
-def reported(item: RunOutcome) -> Told:
+def reported(item: RunOutcome) -> RunReport:
     """Read the outcome that a worker reports of a run. Raises InvalidOption, InvalidPayload."""
-    return Told((item.run_id, item.fence), _outcome(item), item.outcome, item.started_at)
+    return RunReport((item.run_id, item.fence), _outcome(item), item.outcome, item.started_at)
 
 
 def _outcome(item: RunOutcome) -> Outcome:

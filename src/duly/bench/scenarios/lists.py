@@ -242,7 +242,7 @@ async def _pages(
 ) -> tuple[list[float], list[float]]:
     """Read pages at the beginning, at the end and anywhere between; the first calls make the connection's plans.
 
-    Returns how long each took, and how much CPU of PostgreSQL, with finding its position, if that can be told.
+    Returns how long each took, and how much CPU of PostgreSQL, with finding its position, if it can be read.
     """
     random = Random(7)
     for depth in (0.0, 1.0, 0.5):

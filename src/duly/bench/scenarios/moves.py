@@ -1,6 +1,6 @@
 """`moves`: what each move costs PostgreSQL, in CPU of the one backend that does it.
 
-Schedules are staged, claimed and finished in batches, and one-shots are submitted, on a single connection, with nobody else at
+Schedules are staged, claimed and finished in batches, and one-shots are submitted, on a single connection, with nothing else at
 work: the sum of stage, claim and finish is what a recurring run costs, whatever else the machine is busy with. The baseline is
 the same of bare SQL: insert, claim by delete, COPY into a history. Rates are of one core that does nothing else.
 """
@@ -88,7 +88,7 @@ class Watch:
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Measure the CPU that each move costs PostgreSQL, with nobody else at work."""
+    """Measure the CPU that each move costs PostgreSQL, with nothing else at work."""
     processes.check_can_look("moves")
     bare = await _bare(bench, options)
     async with bench.database(size_max=1) as database:

@@ -66,7 +66,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 
 async def _calls(bench: Bench, options: Options, stored: int) -> tuple[list[float], list[float]]:
-    """Measure the calls. Returns how long each took, and how much CPU of PostgreSQL, if that can be told."""
+    """Measure the calls. Returns how long each took, and how much CPU of PostgreSQL, if it can be read."""
     async with bench.database(size_max=1) as database:
         jobs = Jobs(stored, NOOP, _EVERY_SECONDS, _SPACING * (stored / options.due))
         base = await fill.fill_jobs(database, jobs, bench.steps, _AHEAD)

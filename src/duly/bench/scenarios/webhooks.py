@@ -223,7 +223,7 @@ async def _submit(database: Database, url: str, number: int, key: str, timeout: 
 def _a_run(url: str) -> Run:
     now = datetime.now(UTC)
     return Run(
-        place=(0, 1),
+        tid=(0, 1),
         fence=1,
         run_id=UUID(int=1),
         job_id=UUID(int=1),

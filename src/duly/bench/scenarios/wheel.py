@@ -80,7 +80,7 @@ def _insert_and_fire(number: int, span: float) -> float:
 
 @contextmanager
 def _as_in_a_worker() -> Iterator[None]:
-    """Keep what is already there out of the collector's sight: it would be counted to whoever triggers it."""
+    """Keep what is already there out of the collector's sight: it would be counted to the call that triggers it."""
     gc.collect()
     gc.freeze()
     try:

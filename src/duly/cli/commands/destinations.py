@@ -32,7 +32,7 @@ COLUMNS: Columns = {
     "slots": "slots",
     "rate/s": "rate_per_second",
     "waiting_runs": "waiting_runs",
-    "retries": lambda one: f"{one.retries_total} sent, {one.rejected_total} kept back",
+    "retries": lambda one: f"{one.retries_total} sent, {one.rejected_total} rejected",
     "failed": lambda one: f"{one.failing_total} of {one.failing_total + one.healthy_total}",
 }
 FAILURES = {

@@ -46,7 +46,7 @@ def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--check", is_flag=True, help="Exit with 1 if something would change.")
 @with_client()
 async def plan(client: AsyncClient, file: str, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
-    """Show the plan of `duly apply`: what is new, what differs, what somebody else has changed. Nothing is changed."""
+    """Show the plan of `duly apply`: new, different and drifted jobs. Nothing is changed."""
     written = read_file(file)
     found = plan_of(await _send(client, written, dry_run=True))
     if as_json:

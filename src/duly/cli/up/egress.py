@@ -96,5 +96,5 @@ def submitted_check(settings: Settings) -> Check:
 
 
 def may_call_loopback(settings: Settings) -> bool:
-    """Return whether the workers of a `duly up` may call this machine: as set, else only if nobody else can reach us."""
+    """Return whether the workers of a `duly up` may call this machine: as set, else only if no other machine can reach us."""
     return settings.egress_loopback if settings.is_given("egress_loopback") else is_loopback(settings.host)

@@ -1,6 +1,6 @@
 """The socket of a `duly up` in its data folder, through which the commands of its account reach it without a key.
 
-Its owner alone can open it. It is removed at the end; one that a killed `duly up` has left behind answers nobody, and is replaced
+Its owner alone can open it. It is removed at the end; one that a killed `duly up` left behind does not answer, and is replaced
 by the next. Where a path is too long for a socket there is none, and commands go to the database instead.
 """
 

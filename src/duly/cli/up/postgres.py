@@ -100,7 +100,7 @@ def reset(settings: Settings, *, is_sure: bool) -> None:
             "--reset empties the embedded data folder, but DULY_DATABASE_URL names another database; unset it"
         )
     folder = Folder(settings.data)
-    if folder.major() is None:  # It refuses what Duly has not made, before anybody is asked about it.
+    if folder.major() is None:  # It refuses what Duly has not made, before a question is asked.
         return
     lock = folder.lock()
     try:
@@ -133,7 +133,7 @@ def _folder(settings: Settings, ephemeral: bool) -> Iterator[Path]:
 
 
 def _has_died(pid: int) -> bool:
-    """Look at our child without taking its status away from whoever waits for it."""
+    """Look at our child without taking its status away from the task that waits for it."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:

@@ -160,7 +160,7 @@ def _first_found() -> str:
 
 
 def _refuse_loaders(commands: Mapping[str, Iterable[str]]) -> None:
-    """Refuse variables that no job may set, whoever allows them. Raises Refused."""
+    """Refuse variables that no job may set, even if allowed. Raises Refused."""
     for program, variables in commands.items():
         try:
             check_command_environment(dict.fromkeys(variables, ""))

@@ -58,7 +58,7 @@ class WorkerFigures(Collector):
         yield _gauge("duly_worker_runs_held", "Runs that this worker holds.", health.held)
         slots = _gauge("duly_worker_slots", "How many runs may run at once, by pool.", labels=["pool"])
         yield _labelled(slots, self._worker.slots)
-        if (age := _age(self._clock, figures.turned_at)) is not None:
+        if (age := _age(self._clock, figures.ticked_at)) is not None:
             yield _gauge("duly_worker_loop_age_seconds", "How long ago the engine last looked at what is due.", age)
         names = [*map(str, SKEW_BOUNDS), "+Inf"]
         delays = list(figures.delays)
@@ -83,7 +83,7 @@ class WorkerFigures(Collector):
             Check("lease", health.safe, int(health.safe), None, leased),
             _at_most(
                 "turn_age_seconds",
-                _age(self._clock, self._worker.figures.turned_at),
+                _age(self._clock, self._worker.figures.ticked_at),
                 LOOP_AGE_SECONDS_MAX,
                 "since the engine last looked at what is due",
             ),

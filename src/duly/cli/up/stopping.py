@@ -50,7 +50,7 @@ def end_now() -> None:
 
 
 def end_within(seconds: float) -> None:
-    """End the process well, in so many seconds at the latest: the interpreter would wait for threads that nobody can stop."""
+    """End the process well, in so many seconds at the latest: the interpreter would wait for threads that cannot be stopped."""
     timer = threading.Timer(seconds, end_now)
     timer.daemon = True
     with contextlib.suppress(RuntimeError):  # as above

@@ -51,7 +51,7 @@ def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, 
         span(settings, name)
     check_retention(span(settings, "retention_audit"))
     if settings.commands or settings.containers:
-        from duly.cli.up import programs  # It loads most of a worker, which nobody else here needs.
+        from duly.cli.up import programs  # It loads most of a worker, which nothing else here needs.
 
         programs.check(settings)
     tls = read_tls(settings.tls_certificate, settings.tls_key)

@@ -137,7 +137,7 @@ class AsyncClient:
     ) -> AsyncIterator[Event]:
         """Yield starts and ends of runs, without end; a lost connection is restored, and nothing is left out.
 
-        `since` is the `place` of the last event that was received before. An event may come twice, with the same id.
+        `since` is the `cursor` of the last event that was received before. An event may come twice, with the same id.
         Where events were lost for good, one of type `duly.stream.gap.v1` says so.
         """
         query = query_of({"types": ",".join(types) or None, "queue": queue})

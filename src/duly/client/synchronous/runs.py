@@ -71,7 +71,7 @@ class Runs(Resource):
         """Yield the log lines of a run as they are written, until it has ended; a lost connection is restored, and
         nothing is left out.
 
-        `since` is the `place` of the last line that was received before. `on_silence` is called with the reason when
+        `since` is the `cursor` of the last line that was received before. `on_silence` is called with the reason when
         the server does not answer; the log is requested again nevertheless. Raises NotFound.
         """
         listening = self._transport.listen(path("runs", run_id, "logs"), {}, since, read_log, on_silence)

@@ -67,7 +67,7 @@ class Step(Enum):
     CREATE = "the job does not exist: create it"
     CHANGE = "our declaration comes into force"
     RESTORE = "it is declared again: take the mark away, and the pause that came with it"
-    REMOVE = "nobody declares it any more: pause it, and mark it"
+    REMOVE = "it is declared no more: pause it, and mark it"
     CONFLICT = "a person has a job of that name: leave it to them, and say so"
     YIELD = "another version's declaration is in force"
     LEAVE = "there is nothing to do"

@@ -3,7 +3,7 @@
 | the job of that name | step |
 |---|---|
 | does not exist, or has ended and was another one | create |
-| is this file's, and differs | change; a drift when somebody else has changed it since the last apply |
+| is this file's, and differs | change; a drift when another has changed it since the last apply |
 | is this file's, and no longer in the file | remove, with prune; else it is an orphan, and reported |
 | was made by hand, by another file, or by code that no longer declares it | adopt, with adopt; else refused |
 | is declared by a program that runs | refused |

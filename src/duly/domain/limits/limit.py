@@ -27,7 +27,7 @@ class Limit(msgspec.Struct, frozen=True):
 
     @property
     def is_of_operator(self) -> bool:
-        """Return whether the operator set it: then nobody else may change it."""
+        """Return whether the operator set it: then no other may change it."""
         return self.set_by.startswith(OPERATOR)
 
 

@@ -1,6 +1,6 @@
 """Options of a run, decoded: its policy, its metadata and its history. A definition has the first two.
 
-`store/` decodes them once; nobody else sees them as text. No name stands in two of them, so options are built and changed
+`store/` decodes them once; no other code sees them as text. No name is in two of them, so options are built and changed
 field by field: `options_of(retry=…, tags=…)`.
 """
 

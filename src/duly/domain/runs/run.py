@@ -24,9 +24,9 @@ RUN_STATES: tuple[str, ...] = get_args(RunState)
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """One leased run. `place` and `fence` are the holder's handle; `attempt` is the attempt this lease is for."""
+    """One leased run. `tid` and `fence` are the holder's handle; `attempt` is the attempt this lease is for."""
 
-    place: tuple[int, int]
+    tid: tuple[int, int]
     fence: int
     run_id: UUID
     job_id: UUID

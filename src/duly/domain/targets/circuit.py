@@ -84,12 +84,12 @@ def judge(health: Health, chance: float) -> StateChange | None:
 
 
 def closed_by_hand(health: Health) -> StateChange:
-    """Return the state after somebody closed the circuit: called again, as after an outage."""
+    """Return the state after an operator closed the circuit: called again, as after an outage."""
     return _closed(health)
 
 
 def opened_by_hand(health: Health, seconds: float) -> StateChange:
-    """Return the state after somebody opened the circuit: no requests for so long, then it is probed."""
+    """Return the state after an operator opened the circuit: no requests for so long, then it is probed."""
     return StateChange(state=State.OPEN, openings=health.openings, wait_seconds=seconds)
 
 

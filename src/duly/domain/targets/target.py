@@ -1,6 +1,6 @@
 """Targets: a run calls a function, sends a webhook, runs a command or a container, or starts a workflow.
 
-A function is identified by its name. Every other target stands whole among the run's options, so that it moves with the
+A function is identified by its name. Every other target is kept whole among the run's options, so that it moves with the
 row; the run's handler is then a name that begins with `@`, which only workers that allow such targets claim.
 """
 

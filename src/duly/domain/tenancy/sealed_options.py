@@ -184,7 +184,7 @@ def _seal(carrier: Carrier, tenant: int, find: FindKeyring, before: Carrier) -> 
 
 
 def _opens(place: _Place, about: list[Any], keyring: Keyring) -> bool:
-    """Return whether a text that looks sealed can be opened: anybody can write such a text, and a rotation would fail on it."""
+    """Return whether a text that looks sealed can be opened: a caller can write such a text, and a rotation would fail on it."""
     try:
         keyring.open_text(place.value, place.about(about))
     except CannotOpen:

@@ -1,4 +1,4 @@
-"""Workflows as targets: their nodes as plain values, which stand among the run's options."""
+"""Workflows as targets: their nodes as plain values, which are among the run's options."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class NodeState(StrEnum):
 
 
 class WorkflowState(StrEnum):
-    """The state of a workflow. The last three are final, until somebody replays a node."""
+    """The state of a workflow. The last three are final, until a node is replayed."""
 
     RUNNING = "running"
     PAUSED = "paused"

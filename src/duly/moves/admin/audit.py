@@ -71,7 +71,7 @@ def actor_of(database: Any) -> Actor | None:
 
 
 def tenant_of(scope: Scope) -> int:
-    """Return the tenant in whose audit a change of a scope stands: the operator's, for what is everybody's."""
+    """Return the tenant in whose audit a change of a scope is recorded: the operator's, for shared scopes."""
     return TENANT_DEFAULT if scope.tenant is None else scope.tenant
 
 

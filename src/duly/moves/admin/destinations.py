@@ -29,7 +29,7 @@ from duly.moves.admin.audit import audited, record
 from duly.store.connection import hints
 from duly.store.connection.database import Database
 from duly.store.tables import destinations
-from duly.store.tables.destinations import Allowed, Destination, Told, WatchedDestination
+from duly.store.tables.destinations import Allowed, Destination, DestinationReport, WatchedDestination
 
 MINDED_MAX = 1_000
 _LOOKS_MAX = 5
@@ -37,7 +37,9 @@ _NOTHING_KNOWN = Health()
 _NOTHING_ALLOWED = {"slots": 0, "tokens": 0}
 
 
-async def report(database: Database, worker_id: UUID, number: int, reported: Sequence[Told], rng: Rng) -> list[Allowed]:
+async def report(
+    database: Database, worker_id: UUID, number: int, reported: Sequence[DestinationReport], rng: Rng
+) -> list[Allowed]:
     """Report what a worker saw of its destinations. Returns its share of each; raises WorkerExpired.
 
     A report that shows too many failures, or a recovery, changes the circuit; of two at once, one does.
@@ -221,7 +223,7 @@ async def _judged(database: Database, one: Allowed, rng: Rng) -> Allowed:
     if change is None:
         return one
     await destinations.change_state(database, one.destination_id, one.health.state_version, change)
-    # Whoever changed it, this is its state; the next report brings the share.
+    # Changed here or by another, this is its state; the next report brings the share.
     allowed = {} if change.state is State.CLOSED else _NOTHING_ALLOWED
     return msgspec.structs.replace(one, health=_after(change), has_turned=True, **allowed)
 

@@ -1,4 +1,4 @@
-"""Log-in and log-out: a session stands for a key, in a cookie that no script can read. Only its hash is stored."""
+"""Log-in and log-out: a session is a key, in a cookie that no script can read. Only its hash is stored."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def log_out(database: Database, token: Secret) -> None:
 
 @audited
 async def revoke_session(database: Database, session_id: UUID, *, tenant: int | None, key_id: str | None) -> None:
-    """End a session of a tenant, or of one of its keys, on behalf of somebody else. Raises NotFound."""
+    """End a session of a tenant, or of one of its keys, on behalf of another. Raises NotFound."""
     revoked = await browser_sessions.revoke(database, session_id, tenant, key_id)
     if revoked is None:
         raise NotFound(f"no session {session_id}; GET /v1/sessions lists them")

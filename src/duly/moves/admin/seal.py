@@ -1,6 +1,6 @@
 """Sealing: no credential of a target is written in clear text. Every move that writes a definition seals it first.
 
-The database that is passed to a move names the keyring, as it names the actor. Without secrets nobody looks for it.
+The database that is passed to a move names the keyring, as it names the actor. Without secrets it is not needed.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ async def change_tenant(
     """
     if limits is not None:
         check_limits(limits)
-    if is_suspended and tenant == TENANT_DEFAULT:  # nobody would be left to end the suspension
+    if is_suspended and tenant == TENANT_DEFAULT:  # no one would be left to end the suspension
         raise InvalidOption(f"tenant {tenant} is the operator's own and cannot be suspended; revoke its keys instead")
     before = await tenants.find(database, tenant)
     if limits is not None:

@@ -94,8 +94,8 @@ async def apply(
     """
 
     async def apply_once(inside: Database) -> Applied:
-        nobody = inside.acting_as(None)  # the whole is recorded once, and not each step
-        created = await _apply(nobody, tenant, manifest, rng, prune=prune, adopt=adopt, expected=expected, by=by)
+        unrecorded = inside.acting_as(None)  # the whole is recorded once, and not each step
+        created = await _apply(unrecorded, tenant, manifest, rng, prune=prune, adopt=adopt, expected=expected, by=by)
         await _record(inside, tenant, manifest.source, created)
         return created
 
@@ -138,7 +138,7 @@ async def _apply(
     found.check(adopt=adopt)
     for calendar in found.calendars:
         await _put_calendar(database, tenant, manifest, calendar.name)
-    # First the steps that block nobody; those that lock the next fire of a schedule come last.
+    # First the steps that block no other; those that lock the next fire of a schedule come last.
     created = [await _create(database, tenant, manifest, step, rng) for step in found.of(StepKind.CREATE)]
     changed = [await _change(database, manifest, step) for step in found.of(StepKind.CHANGE, StepKind.ADOPT)]
     orphans = found.of(StepKind.REMOVE)
@@ -152,7 +152,7 @@ async def _apply(
 
 
 async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Plan, dict[UUID, int], Manifest]:
-    """Make a plan; and return the versions of jobs that already are as the file says, by somebody else's change.
+    """Make a plan; and return the versions of jobs that already are as the file says, by another's change.
 
     The file comes with its secrets sealed. So do the stored jobs, so that they are compared without opening them.
     """

@@ -1,4 +1,4 @@
-"""Calendars: store one, and rearm the schedules that use it; or delete one that nobody uses.
+"""Calendars: store one, and rearm the schedules that use it; or delete an unused one.
 
 A calendar is checked against every schedule that uses it before it is stored. Then each schedule is rearmed by itself,
 so a crash leaves some as they were: putting the calendar again finishes it. The former definition is kept until then,
@@ -31,7 +31,7 @@ from duly.store.tables import schedules
 from duly.store.tables.schedules import Pending, Retiming
 
 _PAGE = 500
-# How many ways in which a schedule may have been timed are tried: its calendars, as each was before interrupted
+# Ways tried in which a schedule may have been timed: its calendars, as each was before interrupted
 # changes.
 _WAYS_MAX = 64
 

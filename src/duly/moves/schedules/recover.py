@@ -24,7 +24,7 @@ from duly.log import Log
 from duly.moves.admin.audit import audited, record
 from duly.store.connection.database import Database
 from duly.store.tables import recovery as store
-from duly.store.tables.recovery import APPROVED, LIVE, OPEN, Decided, Held, Recovery, Standing
+from duly.store.tables.recovery import APPROVED, LIVE, OPEN, Decided, HeldSpan, Recovery, Standing
 
 BATCH_MAX = 500
 UNDER_WAY_MAX = 250  # spans of a scheduler that are created at once, so that others in the lane go on
@@ -69,7 +69,7 @@ async def _decide_some(database: Database, standing: Standing, shards: Sequence[
         await store.decide(database, standing.recovery_id, [_decided(one, standing, log) for one in held])
 
 
-def _decided(held: Held, standing: Standing, log: Log) -> Decided:
+def _decided(held: HeldSpan, standing: Standing, log: Log) -> Decided:
     choice = choice_for(standing.rules, held.tenant, held.job_id)
     try:
         schedule = schedule_of(held.schedule, held.every_seconds, held.anchor_at, read_calendars(held.calendars))

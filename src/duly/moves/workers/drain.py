@@ -1,6 +1,6 @@
 """Drain: a worker claims nothing more, finishes what it runs and hands back the rest; undone, it goes on.
 
-It sees that with its signals, several times a second, and lives on without work until somebody stops it.
+It sees that with its signals, several times a second, and lives on without work until it is stopped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Receive: settle the outcomes that receivers report, and the runs whose receiver missed its deadline.
 
 It is the ordinary settle, by run and fence, so the effects of an outcome are the same. The token names one attempt.
-While that is active the report counts, whoever holds the run: a receiver may be faster than its own response to the
+While that is active the report counts, whichever holds the run: a receiver may be faster than its own response to the
 webhook. So does a report after the deadline, until the attempt has timed out: the work is done, and no other attempt
 has begun. After the end, the record says so, and the same outcome reported again gets the first answer.
 """

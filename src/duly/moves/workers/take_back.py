@@ -24,7 +24,7 @@ from duly.store.tables import remote_workers
 from duly.store.tables.remote_workers import Lent
 
 
-class Told(msgspec.Struct, frozen=True):
+class RunReport(msgspec.Struct, frozen=True):
     """A worker's report of one run's outcome; `started_at` is by its own clock. The length of a timeout comes from us."""
 
     handle: Handle
@@ -40,7 +40,7 @@ class TakenBack(msgspec.Struct, frozen=True):
     queues: set[str]
 
 
-async def take_back(database: Database, worker_id: UUID, reported: Sequence[Told], rng: Rng) -> TakenBack:
+async def take_back(database: Database, worker_id: UUID, reported: Sequence[RunReport], rng: Rng) -> TakenBack:
     """Settle inside a session; of two outcomes for one lease the first counts."""
     by_handle = {item.handle: item for item in reversed(reported)}
     found = await remote_workers.held(database, worker_id, list(by_handle))
@@ -54,7 +54,7 @@ async def take_back(database: Database, worker_id: UUID, reported: Sequence[Told
     return TakenBack(there | before, {item.run.queue for item in settled if _leads_on(item.run, item.outcome)})
 
 
-def _settled(item: Told, lent: Lent, now: datetime) -> Settled:
+def _settled(item: RunReport, lent: Lent, now: datetime) -> Settled:
     """Put the start between the claim and now, whatever the worker's clock says."""
     started_at = max(lent.claimed_at, min(item.started_at or lent.claimed_at, now))
     outcome = item.outcome

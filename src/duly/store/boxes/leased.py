@@ -47,12 +47,12 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) -> list[Handle]:
-    """Record plain successes by their place. Returns those that were there, each once."""
+    """Record plain successes by their rows. Returns those that were there, each once."""
     results = [item.result for item in done]
     [(is_all, run_ids, fences)] = await database.fetch(
         SQL["finish"],
         worker_id,
-        [item.run.place for item in done],
+        [item.run.tid for item in done],
         [item.run.fence for item in done],
         [item.started_at for item in done],
         [item.finished_at for item in done],

@@ -27,7 +27,7 @@ class Signal(msgspec.Struct, frozen=True):
 
     run_id: UUID
     fence: int
-    what: str
+    kind: str
 
 
 class News(msgspec.Struct, frozen=True):
@@ -60,9 +60,9 @@ async def cancel(database: Database, run_ids: Sequence[UUID], reason: str) -> li
     return [row[0] for row in await database.fetch(SQL["cancel"], run_ids, reason)]
 
 
-async def signal(database: Database, run_ids: Sequence[UUID], what: str) -> list[UUID]:
+async def signal(database: Database, run_ids: Sequence[UUID], kind: str) -> list[UUID]:
     """Signal the holders of leased runs. Returns the runs that are leased."""
-    return [row[0] for row in await database.fetch(SQL["signal"], run_ids, what)]
+    return [row[0] for row in await database.fetch(SQL["signal"], run_ids, kind)]
 
 
 async def replay(database: Database, run_ids: Sequence[UUID], delays: Sequence[timedelta]) -> list[UUID]:
@@ -90,15 +90,15 @@ async def look(database: Database, worker_id: UUID) -> News:
     rows = await database.fetch(SQL["look"], worker_id)
     database.clock.observe(rows[0]["read_at"])
     signals = [Signal(*row[1:4]) for row in rows if row["run_id"] is not None]
-    is_draining = any(row["what"] == "drain" for row in rows)
-    pauses = Pauses(Scope(*row[4:6]) for row in rows if row["what"] in ("hold", "drain"))
-    limits = {Scope(*row[4:6]): row["slots"] for row in rows if row["what"] == "limit"}
+    is_draining = any(row["kind"] == "drain" for row in rows)
+    pauses = Pauses(Scope(*row[4:6]) for row in rows if row["kind"] in ("pause", "drain"))
+    limits = {Scope(*row[4:6]): row["slots"] for row in rows if row["kind"] == "limit"}
     return News(signals, pauses, StandingLimits(limits), is_draining)
 
 
-async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Signal]) -> None:
+async def drop_signals(database: Database, worker_id: UUID, handled: Sequence[Signal]) -> None:
     """Delete signals that were handled."""
-    await database.execute(SQL["drop_signals"], worker_id, *columns(heeded, "run_id", "fence", "what"))
+    await database.execute(SQL["drop_signals"], worker_id, *columns(handled, "run_id", "fence", "kind"))
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -240,10 +240,12 @@ async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | No
     return shown(dict(row)) if row else None
 
 
-async def append_logs(database: Database, worker_id: UUID, lines: Sequence[LogLine], *, again: bool = False) -> None:
-    """Append log lines of the leases that a worker holds, and no others; `again`: some may be stored already."""
+async def append_logs(
+    database: Database, worker_id: UUID, lines: Sequence[LogLine], *, may_repeat: bool = False
+) -> None:
+    """Append log lines of the leases that a worker holds, and no others; `may_repeat`: some may be stored already."""
     values = columns(lines, "run_id", "fence", "attempt", "number", "logged_at", "level", "message", "fields")
-    await database.execute(SQL["append_logs"], worker_id, *values, again)
+    await database.execute(SQL["append_logs"], worker_id, *values, may_repeat)
 
 
 async def is_over(database: Database, run_id: UUID) -> bool:

@@ -24,14 +24,14 @@ _MOVE = "with gone as (delete from duly.test_clock) insert into duly.test_clock 
 
 
 async def mark_as_made_for_tests(database: Database) -> None:
-    """Mark a migrated database as made for tests. Refused when it holds anything: somebody is using it."""
+    """Mark a migrated database as made for tests. Refused when it holds anything: it is in use."""
     if await database.fetchval(_IS_USED):
         raise DatabaseUnusable("this database has jobs, so it is not a test database; create an empty one")
     await database.execute(_MARK)
 
 
 async def install(database: Database, at: datetime) -> None:
-    """Replace the database clock by one that stands at `at` until moved. Refused unless the database is marked."""
+    """Replace the database clock by one that stays at `at` until moved. Refused unless the database is marked."""
     if not await database.fetchval(_IS_MARKED):
         raise DatabaseUnusable("this is not a test database, so its clock cannot be set")
     await database.execute(_INSTALL)

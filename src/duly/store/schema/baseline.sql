@@ -34,7 +34,7 @@ create type duly.outcome as enum
     ('succeeded', 'failed', 'timed_out', 'lost', 'cancelled', 'snoozed', 'fenced', 'skipped');
 create type duly.state as enum
     ('scheduled', 'blocked', 'ready', 'running', 'retrying', 'succeeded', 'dead', 'cancelled', 'expired', 'skipped');
--- What a run in `blocked` waits for.
+-- The reason for which a run in `blocked` waits.
 create type duly.wait as enum ('concurrency', 'rate', 'destination', 'workflow', 'dependency', 'recall');
 -- A subqueue as a claim sees it: the number of its queue among those requested, the due moment of its first run, its tenant's weight,
 -- whether it comes under a limit, and how many were taken of it already.
@@ -53,7 +53,7 @@ create function duly.current_tenant() returns integer language sql stable parall
     select nullif(current_setting('duly.tenant', true), '')::integer
 $$;
 
--- Whether a job or run, by its id, is this session's, wherever it stands: for what lies beside runs and bears no tenant.
+-- Return whether a job or run, by its id, is this session's, in any box: for rows beside runs that have no tenant.
 create function duly.owns(p_id uuid) returns boolean
 language plpgsql stable security definer cost 1000 set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
@@ -81,7 +81,7 @@ $$;
 
 -- A run is one row that lives in exactly one of timers, blocked, ready, leased and dead; the table is its state. No foreign keys: each
 -- insert would lock its parent row. The boxes share their first sixteen columns, which are listed here and nowhere else: in functions,
--- {run} stands for them (in_force.py).
+-- {run} is replaced by them (in_force.py).
 create table duly.run (
     run_id                uuid        not null,
     job_id                uuid        not null,
@@ -94,7 +94,7 @@ create table duly.run (
     priority              smallint    not null default 5,
     losses                smallint    not null default 0,       -- losses in which this run was named
     suspect               boolean     not null default false,   -- lost beside others: runs alone, in a child process
-    payload_stored        boolean     not null default false,   -- the payload stands in payloads, under (job_id, generation)
+    payload_stored        boolean     not null default false,   -- the payload is in payloads, under (job_id, generation)
     queue                 text        not null collate "C",
     handler               text        not null collate "C",
     payload               jsonb,
@@ -126,7 +126,7 @@ create index timers_of_tenant on duly.timers (tenant, run_id) where run_id is no
 create index timers_by_job on duly.timers (job_id, run_id) where run_id is not null and run_id <> job_id;
 create index timers_by_fifo_number on duly.timers (tenant, ((options->'concurrency'->>0) collate "C"), due_at, duly.fifo_number(options))
  where options ? 'fifo';
--- What expires, box by box. A row that never does is in none of them; nor is a next fire, which is no run.
+-- Runs that expire, box by box. A row that never does is in none of them; nor is a next fire, which is no run.
 create index timers_expiring on duly.timers (duly.expiry(scheduled_at, options))
  where options ?| array['expires_at', 'expires_seconds'] and run_id is not null;
 -- The next fire of a schedule that has staged its last occurrence ahead of its moment: it stays until that one starts.
@@ -221,12 +221,12 @@ create table duly.attempts (
     -- an error with its traceback, or first, last and count of what was skipped
     detail         jsonb,
     -- A run's options end with it; its tags stay with its record.
-    metadata          jsonb,
+    metadata       jsonb,
     xid            xid8 not null default pg_current_xact_id(), -- the transaction that recorded it
     generation     integer,                             -- the version of the definition that it used; null: 1
     priority       smallint,                            -- null: 5
     payload        jsonb,
-    -- true: it stands among the payloads; false: it was too large, and is not kept
+    -- true: it is among the payloads; false: it was too large, and is not kept
     payload_stored boolean,
     options        jsonb                                -- what it carried besides its metadata
 ) partition by list (outcome);
@@ -257,7 +257,7 @@ create table duly.history_limits (
     payload_bytes integer not null check (payload_bytes >= 0)
 );
 
--- What statements have recorded, summed up, until it is folded into the roll-ups. Rows come and go, and are never updated.
+-- Sums of recorded outcomes, until they are folded into the roll-ups. Rows come and go, and are never updated.
 create table duly.tallies (
     minute   timestamptz not null,
     tenant   integer not null,
@@ -269,7 +269,7 @@ create table duly.tallies (
     runs     integer not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200000, autovacuum_vacuum_insert_threshold = -1);
 
--- Under an empty name stands the sum of all queues.
+-- An empty name has the sum of all queues.
 create table duly.rollups (
     tenant    integer not null,
     grain     text not null check (grain in ('minute', 'hour')),
@@ -295,7 +295,7 @@ create index rollups_by_time on duly.rollups (at);
 
 -- One row per change, written in the transaction of the change itself. It is never updated, and deleted by age alone.
 create table duly.audit (
-    tenant       integer not null,                      -- whose thing was changed; the first tenant's where it is everybody's
+    tenant       integer not null,                      -- owner of the changed thing; the first tenant for things of the installation
     at           timestamptz not null,
     audit_id     uuid not null default gen_random_uuid(),
     actor_kind   text collate "C" not null check (actor_kind in ('key', 'session', 'local', 'engine')),
@@ -311,15 +311,15 @@ create table duly.audit (
     primary key (tenant, at, audit_id)
 ) with (fillfactor = 100);
 -- One for each filter of the list. Jobs are created by the thousand a second and all else is done by hand: those who ask for
--- creates find them along the primary key, where little else stands between them.
+-- creates find them along the primary key, where little else is between them.
 create index audit_by_actor on duly.audit (tenant, actor, at, audit_id);
 create index audit_by_subject on duly.audit (tenant, subject_id, at, audit_id) where subject_id is not null;
 create index audit_by_action on duly.audit (tenant, action, at, audit_id) where action <> 'job.created';
 
 -- Jobs whose definition was removed, and whose history is still to go.
 create table duly.purges (
-    job_id   uuid primary key,
-    tenant   integer not null,
+    job_id       uuid primary key,
+    tenant       integer not null,
     requested_at timestamptz not null
 );
 create index purges_by_time on duly.purges (requested_at);
@@ -375,12 +375,12 @@ create index jobs_by_event on duly.jobs (tenant, (schedule->'on_event'->>'type')
 create index jobs_failing on duly.jobs (tenant, job_id) where state = 'paused' and failures > 0;
 create index jobs_over on duly.jobs (updated_at) where state in ('completed', 'cancelled');
 
--- What the definitions of jobs were before they were changed, the last hundred of each. What stands is in jobs.
+-- Past versions of job definitions, the last hundred of each job. The current one is in jobs.
 create table duly.job_versions (
     job_id        uuid not null,
     generation    integer not null,
     tenant        integer not null,
-    created_at       timestamptz not null,
+    created_at    timestamptz not null,
     replaced_at   timestamptz not null,
     name          text,
     owner         text not null,
@@ -396,7 +396,7 @@ create table duly.job_versions (
     primary key (job_id, generation)
 );
 
--- What was done to definitions, for those who listen, by the transaction that did it; kept for an hour or so.
+-- Changes of definitions, for event streams, by the transaction of the change; kept for about an hour.
 create table duly.job_changes (
     xid        xid8 not null default pg_current_xact_id(),
     number     bigint generated always as identity,
@@ -448,8 +448,7 @@ create table duly.calendars (
     name       text not null,
     definition jsonb not null,
     updated_at timestamptz not null,
-    -- What a calendar was while some of its jobs are still timed by that, the newest first; null: all of them know what it
-    -- is.
+    -- Earlier definitions by which some of its jobs are still timed, the newest first; null: all use the current one.
     earlier    jsonb,
     primary key (tenant, name)
 );
@@ -467,15 +466,15 @@ create table duly.backfills (
     cursor_at             timestamptz not null,         -- the next occurrence to be created is the first at or after this
     rate                  double precision not null check (rate > 0),
     total                 integer not null,
-    created                  integer not null default 0,
+    created               integer not null default 0,
     due_at                timestamptz not null,         -- nothing is created before this
     previous_scheduled_at timestamptz,                  -- the occurrence before the next one to be created
-    requested_at              timestamptz not null,
+    requested_at          timestamptz not null,
     schedule              jsonb,                        -- the rule as it was when this was requested: an edit does not change the past
     calendars             jsonb,                        -- and the calendars it names, as they were
     every_seconds         integer,
     anchor_at             timestamptz,
-    slots                integer not null default 1 check (slots > 0), -- how many of its runs may be under way at once
+    slots                 integer not null default 1 check (slots > 0), -- how many of its runs may be under way at once
     recovery_id           uuid,
     check (to_at > from_at)
 ) with (fillfactor = 50);
@@ -494,7 +493,7 @@ create table duly.zone_data (
     is_only      boolean default true check (is_only) primary key,
     version      text not null,
     rules        bytea not null,                        -- of every zone, so that the next version can say what has changed
-    -- zones whose schedules are timed anew; null: what they were timed by is not known
+    -- zones whose schedules are timed anew; null: the version that timed them is unknown
     changed      text[],
     before       bytea,                                 -- the rules of these that a fire not yet timed anew is of
     adopted_at   timestamptz not null,
@@ -538,22 +537,22 @@ create index events_by_time on duly.events (received_at);
 
 ----------------------------------------------------------------------------------------------------------------- limits
 
--- Concurrency keys: at most `slots` runs of a concurrency key are ready or leased at once. The count stands in the
+-- Concurrency keys: at most `slots` runs of a concurrency key are ready or leased at once. The count is in the
 -- row, because counting other rows after locking it would read an old snapshot and give two runs a key of one slot.
 create table duly.concurrency_keys (
     tenant  integer not null,
     key     text collate "C" not null,
-    slots  integer not null check (slots >= 1),
+    slots   integer not null check (slots >= 1),
     active  integer not null default 0 check (active >= 0),
-    in_line boolean not null default false,             -- the run with the slot is FIFO, and has the key alone
+    is_fifo boolean not null default false,             -- the run with the slot is FIFO, and has the key alone
     primary key (tenant, key)
 ) with (fillfactor = 50);
 
--- What somebody has set for a key; it comes before what runs carry.
+-- Limits set for a key; they override those that runs carry.
 create table duly.key_limits (
     tenant     integer not null,
     key        text collate "C" not null,
-    slots     integer check (slots between 1 and 999999),
+    slots      integer check (slots between 1 and 999999),
     per_second double precision check (per_second > 0 and per_second <= 1000000),
     burst      integer check (burst between 1 and 999999),
     changed_at timestamptz not null,
@@ -564,26 +563,26 @@ create table duly.key_limits (
 
 -- Rates in use: when the next reservation is free. The rate that runs request is kept beside the one reserved by.
 create table duly.rate_limits (
-    tenant           integer not null,
-    key              text collate "C" not null,
-    per_second       double precision not null check (per_second > 0),
-    burst            integer not null check (burst >= 1),
+    tenant               integer not null,
+    key                  text collate "C" not null,
+    per_second           double precision not null check (per_second > 0),
+    burst                integer not null check (burst >= 1),
     requested_per_second double precision not null,
     requested_burst      integer not null,
-    next_at          timestamptz not null,
-    look_at          timestamptz not null,              -- nothing is to be done before
+    next_at              timestamptz not null,
+    look_at              timestamptz not null,          -- nothing is to be done before
     -- When what is reserved was last reckoned. A moment that is still to come was read from a clock that was set back since.
-    reckoned_at      timestamptz not null default '-infinity',
+    reckoned_at          timestamptz not null default '-infinity',
     primary key (tenant, key)
 ) with (fillfactor = 50);
 create index rate_limits_by_look on duly.rate_limits (look_at);
 create index rate_limits_by_reckoning on duly.rate_limits (reckoned_at);
 
--- While a row stands here, nothing starts that it covers: everything, a queue, a tenant, or a tenant's share of a queue.
+-- Pauses. While a row is here, nothing starts that it covers: everything, a queue, a tenant, or a tenant's share of a queue.
 create table duly.pauses (
-    tenant  integer check (tenant >= 1),                -- null: of every tenant
-    queue   text collate "C" check (queue <> ''),       -- null: of every queue
-    reason  text not null,
+    tenant    integer check (tenant >= 1),              -- null: of every tenant
+    queue     text collate "C" check (queue <> ''),     -- null: of every queue
+    reason    text not null,
     paused_by text not null,
     paused_at timestamptz not null
 );
@@ -593,7 +592,7 @@ create unique index pauses_by_scope on duly.pauses (coalesce(tenant, 0), coalesc
 create table duly.limits (
     tenant integer check (tenant >= 1),                 -- null: of every tenant
     queue  text collate "C" check (queue <> ''),        -- null: of every queue
-    slots integer not null check (slots >= 1),
+    slots  integer not null check (slots >= 1),
     set_by text not null,
     set_at timestamptz not null
 );
@@ -605,17 +604,17 @@ create table duly.claim_positions (
     tenant integer not null
 ) with (fillfactor = 50);
 
--- Queues whose oldest run has waited longer than it should: recurring work of low priority is not piled on top of them.
+-- Overloaded queues: their oldest run has waited too long, so recurring work of low priority is not staged into them.
 create table duly.overloads (
     queue         text collate "C" not null,
     oldest_due_at timestamptz not null,
-    recorded_at      timestamptz not null,
+    recorded_at   timestamptz not null,
     age_limit     interval not null default interval '60 seconds',
     tenant        integer not null,
     primary key (tenant, queue)
 );
 
--- How old the oldest due run of a queue may be, where somebody has said so.
+-- Age limits of queues: how old the oldest due run may be, where that is set.
 create table duly.queue_ages (
     queue     text collate "C" primary key,
     age_limit interval not null check (age_limit >= interval '1 second'),
@@ -623,15 +622,15 @@ create table duly.queue_ages (
     set_at    timestamptz not null
 );
 
--- After a time in which nobody staged: what was missed is held back until a person has said what becomes of it.
+-- Recoveries: after a time in which nothing was staged, missed fires are held back until an operator decides about them.
 create table duly.recoveries (
     recovery_id uuid primary key,
     state       text not null check (state in ('open', 'approved', 'dismissing', 'done', 'dismissed')),
-    down_since  timestamptz,                            -- when anybody last staged; null: catch-ups under way were taken over
+    down_since  timestamptz,                            -- when fires were last staged; null: catch-ups under way were taken over
     opened_at   timestamptz not null,
     decided_at  timestamptz,
     decided_by  text,
-    -- what becomes of whose, where it is not left to each schedule's own policy
+    -- decisions by tenant or job, where it is not left to each schedule's own policy
     rules       jsonb not null default '[]',
     rate        double precision check (rate > 0), -- runs a second, all together
     ended_at    timestamptz,
@@ -696,7 +695,7 @@ create unlogged table duly.token_buckets (
     counted_at timestamptz not null
 ) with (fillfactor = 50);
 
--- How many runs of a tenant wait, as of the last count; only of tenants for which it matters.
+-- Waiting runs of each tenant, as of the last count; only of tenants with a quota to check.
 create table duly.tenant_usage (
     tenant     integer primary key references duly.tenants,
     queued     bigint not null,
@@ -728,17 +727,17 @@ create table duly.workers (
     slots        integer not null,
     lease        interval not null,
     started_at   timestamptz not null,
-    heartbeat bigint not null default 0,
+    heartbeat    bigint not null default 0,
     until        timestamptz not null,
     safe_until   timestamptz not null,                  -- nothing due later was started; never goes back, whatever the clock does
     named        text[] not null default '{}',          -- suspects that are about to start, each alone: run/fence
-    -- What a worker's program declares, each as tenant/hash/name: how the others know which declarations are alive.
+    -- Declarations of a worker's program, each as tenant/hash/name: others know by them which declarations are alive.
     declares     text[] not null default '{}',
     tenant       integer references duly.tenants,            -- null: ours, and serves every tenant
     claim_number bigint not null default 0,             -- over HTTP: the number of the last claim that took something,
     claim_fence  bigint not null default 0,             -- and its fence; what it took before has a lower one
     weights      integer[] not null default '{}',       -- of its queues, in their order; none: all alike
-    -- How many runs of which handler a worker runs at once: by the names of targets, and under no name for functions. Empty:
+    -- Slots of a worker by kind of target, and under no name for functions. Empty:
     -- all alike.
     pools        jsonb not null default '{}',
     -- Since when it takes nothing new: it hears of that with its signals, finishes what it runs and hands back the rest.
@@ -748,17 +747,17 @@ create table duly.workers (
     -- The app whose handlers a worker offers: its name, or else the path it was loaded from. None: a worker over HTTP, or of
     -- targets alone.
     app          text,
-    -- The due runs that a worker holds and has not started, as it last said: they wait for a slot, or it stands still. Until
+    -- The due runs that a worker holds and has not started, as it last said: they wait for a slot, or it is stalled. Until
     -- they start they read `ready`.
     unstarted    uuid[] not null default '{}'
 );
 
 -- An expired worker. Its leased rows are moved on by the reaper, which needs to know when it was last safe to start a run.
 create table duly.expired_workers (
-    worker_id   uuid primary key,
-    name        text not null,
-    safe_until  timestamptz not null,
-    named       text[] not null,
+    worker_id  uuid primary key,
+    name       text not null,
+    safe_until timestamptz not null,
+    named      text[] not null,
     expired_at timestamptz not null
 );
 
@@ -778,13 +777,13 @@ create table duly.shards (
 ) with (fillfactor = 50);
 insert into duly.shards (shard) select generate_series(0, 63);
 
--- How far the clock of each process's host is ahead of the database's, as that process has measured it.
+-- Clock skew: how far the clock of each process's host is ahead of the database's, as measured by the process.
 create table duly.host_clocks (
     role           text not null,
     name           text not null,
     host           text not null,
     offset_seconds double precision not null,
-    recorded_at       timestamptz not null,
+    recorded_at    timestamptz not null,
     primary key (role, name)
 ) with (fillfactor = 50);
 
@@ -806,15 +805,15 @@ create table duly.destinations (
     destination_id     uuid primary key,
     tenant             integer not null,
     origin             text collate "C" not null,
-    created_at            timestamptz not null,
-    slots             integer not null default 100 check (slots between 1 and 100000), -- requests under way at once
+    created_at         timestamptz not null,
+    slots              integer not null default 100 check (slots between 1 and 100000), -- requests under way at once
     rate_per_second    double precision check (rate_per_second > 0), -- null: no limit
     state              text not null default 'closed' check (state in ('closed', 'open', 'half_open')),
     state_version      integer not null default 0,      -- raised at each change of state: a change that has seen an old one has no effect
-    state_changed_at          timestamptz not null,
+    state_changed_at   timestamptz not null,
     openings           integer not null default 0,      -- in a row, without calm between them
     wait_until         timestamptz not null default '-infinity', -- of an open one: when it is probed
-    requested_until        timestamptz not null default '-infinity', -- until when it has asked to be left alone
+    requested_until    timestamptz not null default '-infinity', -- the end of its Retry-After
     failures_in_a_row  integer not null default 0,
     successes_in_a_row integer not null default 0,
     half_at            timestamptz not null,            -- when the younger half of the window began
@@ -831,44 +830,44 @@ create table duly.destinations (
     released_at        timestamptz not null,            -- when runs that wait for it were last let go
     answers_at         timestamptz not null,            -- from when on responses are counted, for their rate
     answers_before     bigint not null default 0,       -- how many there had been by then
-    pace               double precision not null default 0, -- answers a second, in the stretch before
+    measured_rate      double precision not null default 0, -- answers a second, in the stretch before
     healthy_total      bigint not null default 0,
     failing_total      bigint not null default 0,
     -- retries for each first attempt; 1: no budget
     retry_share        double precision not null default 0.2 check (retry_share between 0 and 1),
     retries_total      bigint not null default 0,
-    rejected_total  bigint not null default 0,       -- retries that had to wait for the budget
-    rejected_at     timestamptz not null default '-infinity'
+    rejected_total     bigint not null default 0,    -- retries that had to wait for the budget
+    rejected_at        timestamptz not null default '-infinity'
 ) with (fillfactor = 50);
 create unique index destinations_by_origin on duly.destinations (tenant, origin);
 create index destinations_open on duly.destinations (wait_until) where state <> 'closed';
 -- When a destination was last used is, to within ten seconds, when its window last turned.
 create index destinations_by_use on duly.destinations (half_at);
 
--- What a worker may have under way to a destination. The sum of slots never exceeds the budget, unless that was lowered.
+-- A worker's share of a destination: the requests that it may have under way. The sum of slots never exceeds the budget, unless that was lowered.
 create table duly.destination_shares (
     destination_id uuid not null,
     worker_id      uuid not null,
-    slots         integer not null,
+    slots          integer not null,
     in_flight      integer not null,
     waiting        integer not null,
     primary key (destination_id, worker_id)
 ) with (fillfactor = 50);
 
--- At which report each worker is. Its shares cannot say: they go when nothing is held, and a report that came late was let through then.
+-- The number of each worker's last report, apart from its shares: those go when nothing is held, and a late report must be ignored then too.
 create table duly.destination_reports (
     worker_id uuid primary key references duly.workers on delete cascade,
     number    bigint not null
 ) with (fillfactor = 50);
 
--- What signs: the newest, and the one before until it retires. Sealed; the key that opens it is not in this database.
+-- Signing secrets: the newest, and the one before until it retires. Sealed; the key that opens it is not in this database.
 create table duly.destination_secrets (
     destination_id uuid not null,
     number         integer not null check (number >= 1),
     tenant         integer not null,
     sealed         bytea not null,
     key_id         text not null,
-    created_at        timestamptz not null,
+    created_at     timestamptz not null,
     retires_at     timestamptz,
     primary key (destination_id, number)
 );
@@ -884,7 +883,7 @@ create table duly.workflows (
     open_nodes   integer not null check (open_nodes >= 0), -- that have not ended
     tags         text[] not null default '{}',
     callbacks    jsonb,                                 -- notified of its end
-    metadata        jsonb,                                 -- who requested it
+    metadata     jsonb,                                 -- request id, trace, parent
     run_id       uuid,                                  -- the run whose target it is, and which waits for its end
     reason       text,
     replays      integer not null default 0,
@@ -901,7 +900,7 @@ create table duly.workflows (
 create index workflows_by_tenant on duly.workflows (tenant, workflow_id);
 create index workflows_by_end on duly.workflows (ended_at) where ended_at is not null;
 create index workflows_of_runs on duly.workflows (run_id) where run_id is not null and ended_at is null;
--- What a run whose target is a workflow has started, also when that has ended.
+-- Workflows started by runs whose target is one, ended ones too.
 create index workflows_by_run on duly.workflows (run_id, workflow_id) where run_id is not null;
 create index workflows_by_ending on duly.workflows (ended_xid) where ended_xid is not null;
 
@@ -944,7 +943,7 @@ create table duly.workflow_edges (
 );
 create index workflow_edges_by_child on duly.workflow_edges (workflow_id, child);
 
--- What was done to workflows, for those who listen, by the transaction that did it; kept for an hour or so. Their ends are read from themselves.
+-- Changes of workflows, for event streams, by the transaction of the change; kept for about an hour. Their ends are read from workflows.
 create table duly.workflow_changes (
     xid         xid8 not null default pg_current_xact_id(),
     number      bigint generated always as identity,
@@ -958,19 +957,19 @@ create table duly.workflow_changes (
 create index workflow_changes_by_transaction on duly.workflow_changes (xid, number);
 create index workflow_changes_by_time on duly.workflow_changes (changed_at);
 
--- What is left to do for a workflow outside of its lock, or after somebody else has let go of a row. No key: a transaction that adds one
--- waits for nobody.
+-- Tasks of a workflow that are done outside of its lock, or after another transaction has released a row. No key: a transaction that adds
+-- one waits for no other.
 create table duly.workflow_tasks (
-    task_id   bigint generated always as identity primary key,
+    task_id     bigint generated always as identity primary key,
     workflow_id uuid not null,
-    what        text not null check (what in ('look', 'withdraw', 'cancel', 'settle', 'leave')),
+    kind        text not null check (kind in ('look', 'withdraw', 'cancel', 'settle', 'leave')),
     due_at      timestamptz not null,
     leaving     jsonb,                                  -- the run and key whose slot is given back
     tries       smallint not null default 0             -- that failed
 );
 
--- What has ended in this transaction, until its end. Whoever writes here deletes it before the commit: nobody else ever sees a row,
--- and none outlives a crash.
+-- Nodes that have ended in this transaction, until its end. A writer deletes its rows before the commit: no other ever sees one, and none
+-- outlives a crash.
 create unlogged table duly.ended_nodes (
     workflow_id uuid not null,
     node        text collate "C" not null,
@@ -980,7 +979,7 @@ create unlogged table duly.ended_nodes (
     result      jsonb,
     attempt     integer,
     is_first    boolean not null,                       -- in its transaction: it queues what sees to all of them
-    recorded_in    xid8 not null default pg_current_xact_id() -- By which they are found among what others have left to be vacuumed.
+    recorded_in xid8 not null default pg_current_xact_id() -- By which they are found among what others have left to be vacuumed.
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 create index ended_nodes_by_transaction on duly.ended_nodes (recorded_in);
 
@@ -999,17 +998,17 @@ create table duly.dependents (
     child  uuid primary key,
     tenant integer not null,
     waits  integer not null check (waits >= 0),         -- runs that have not ended
-    unmet  text                                         -- why it will not run: the first that has ended, and not as was asked
+    unmet  text                                         -- why it will not run: the first dependency whose outcome does not match
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 
--- Runs to look at, outside of any other transaction. No key: adding one waits for nobody.
+-- Runs to look at, outside of any other transaction. No key: adding one waits for no other.
 create table duly.dependency_checks (
     check_id bigint generated always as identity primary key,
     child    uuid not null,
     due_at   timestamptz not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 
--- What has ended in this transaction, until its end, as `ended_nodes` is for workflows.
+-- Runs that have ended in this transaction, until its end, as ended_nodes is for workflows.
 create unlogged table duly.ended_dependencies (
     run_id   uuid not null,
     became   text not null,
@@ -1023,9 +1022,9 @@ create table duly.signals (
     worker_id uuid not null,
     run_id    uuid not null,
     fence     bigint not null,
-    what      text not null check (what in ('cancel', 'recall')),
+    kind      text not null check (kind in ('cancel', 'recall')),
     sent_at   timestamptz not null,
-    primary key (worker_id, run_id, fence, what)
+    primary key (worker_id, run_id, fence, kind)
 );
 
 create table duly.checkpoints (
@@ -1062,19 +1061,19 @@ create table duly.logs_default partition of duly.logs default;
 -- The parent of each subtask. A run's options have it too, and moves with the run; this is the way from the parent. A
 -- table of its own, so that a run without a parent pays nothing.
 create table duly.subtasks (
-    parent   uuid not null,
-    run_id   uuid not null,
-    tenant   integer not null,
+    parent      uuid not null,
+    run_id      uuid not null,
+    tenant      integer not null,
     recorded_at timestamptz not null,
     primary key (parent, run_id)
 );
 create index subtasks_by_time on duly.subtasks (recorded_at);
 
--- What is known of such a run beside its lease. A row may outlive it until its deadline, and says nothing then.
+-- Facts of such a run beside its lease. A row may outlive it until its deadline, and means nothing then.
 create table duly.awaited (
     run_id      uuid primary key,
     fence       bigint not null,
-    worker_id   uuid not null,                          -- who sent the webhook
+    worker_id   uuid not null,                          -- that sent the webhook
     started_at  timestamptz,
     deadline_at timestamptz not null
 ) with (fillfactor = 50);
@@ -1083,10 +1082,10 @@ create index awaited_by_deadline on duly.awaited (deadline_at);
 -- Jobs that are to be triggered with the outcome of a run. The id is the key, so that each is triggered once.
 create table duly.completion_callbacks (
     callback_id uuid primary key,
-    tenant     integer not null,
-    job_id     uuid not null,
-    event      jsonb not null,
-    created_at    timestamptz not null
+    tenant      integer not null,
+    job_id      uuid not null,
+    event       jsonb not null,
+    created_at  timestamptz not null
 );
 
 -------------------------------------------------------------------------------------------------------------- functions

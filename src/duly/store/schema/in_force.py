@@ -1,4 +1,4 @@
-"""Functions, views and triggers: each stands once, in `functions/`, and is applied again when the text of its file has
+"""Functions, views and triggers: each is written once, in `functions/`, and is applied again when the text of its file has
 changed.
 
 The database records the digest of each applied file, and its edition: a number that rises with the texts, so that the

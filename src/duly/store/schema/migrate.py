@@ -36,7 +36,7 @@ _REST_SECONDS = 0.3
 # The oldest holder of one of our tables, as far as we may see it.
 _HOLDER = r"""
 select pid, concat_ws(': ', coalesce(nullif(application_name, ''), backend_type),
-                      regexp_replace(left(query, 200), '\s+', ' ', 'g')) as told
+                      regexp_replace(left(query, 200), '\s+', ' ', 'g')) as description
   from pg_stat_activity
  where pid <> pg_backend_pid() and pid in (
        select pid from pg_locks join pg_class on pg_class.oid = relation
@@ -107,9 +107,7 @@ async def _keep_trying(database: Database) -> Applied:
     for patience in _PATIENCE:
         try:
             return await _migrate(database, patience)
-        except (
-            KeyBusy
-        ):  # reported as any lock that was not granted in time: somebody holds a table that is to be changed
+        except KeyBusy:  # as for any lock that was not granted in time: another session holds a table to be changed
             await database.clock.sleep(_REST_SECONDS)
         except asyncpg.InsufficientPrivilegeError as error:
             raise DatabaseUnusable(await _not_ours(database, error)) from None
@@ -121,7 +119,7 @@ async def _keep_trying(database: Database) -> Applied:
 
 async def _holder(database: Database) -> str:
     row = await database.fetchrow(_HOLDER)
-    return f"process {row['pid']} ({row['told']})" if row else "another session"
+    return f"process {row['pid']} ({row['description']})" if row else "another session"
 
 
 async def _migrate(database: Database, patience: str) -> Applied:

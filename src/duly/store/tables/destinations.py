@@ -27,7 +27,7 @@ _REPORTED = (
 _HEALTH = tuple(name for name in Health.__struct_fields__ if name != "state")
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class DestinationReport(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's report on one destination since the last, and what it still uses."""
 
     fresh_id: UUID  # its id, should it be new
@@ -154,7 +154,9 @@ class Totals(msgspec.Struct, frozen=True):
     waiting_runs: int
 
 
-async def report(database: Database, worker_id: UUID, number: int, reported: Sequence[Told]) -> list[Allowed]:
+async def report(
+    database: Database, worker_id: UUID, number: int, reported: Sequence[DestinationReport]
+) -> list[Allowed]:
     """Report on destinations, in one statement. Raises WorkerExpired."""
     seen = columns(reported, *_REPORTED)
     rows = await database.fetch(SQL["report"], worker_id, number, *seen, AHEAD_SECONDS)

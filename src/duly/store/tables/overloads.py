@@ -29,7 +29,7 @@ async def oldest(database: Database, limit: int) -> list[Overload]:
 
 
 async def limits(database: Database) -> dict[str, timedelta]:
-    """Read the age limits that somebody has set."""
+    """Read the age limits that are set."""
     return {row[0]: row[1] for row in await database.fetch(SQL["limits"])}
 
 

@@ -45,7 +45,7 @@ class Recovery(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...]
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldSpan(msgspec.Struct, frozen=True):
     """A missed span that waits for a decision, with the inputs of its occurrences."""
 
     backfill_id: UUID
@@ -70,7 +70,7 @@ class Decided(msgspec.Struct, frozen=True):
     skips: Sequence[Skip]
 
 
-class Stretch(Held, frozen=True):
+class Stretch(HeldSpan, frozen=True):
     """A missed span, held or under way."""
 
     name: str | None
@@ -107,10 +107,10 @@ async def last(database: Database) -> Recovery | None:
     return None if row is None else Recovery(**{**row, "rules": _rules(row["rules"])})
 
 
-async def held(database: Database, recovery_id: UUID, shards: Sequence[int], limit: int) -> list[Held]:
+async def held(database: Database, recovery_id: UUID, shards: Sequence[int], limit: int) -> list[HeldSpan]:
     """Read the spans that wait for a decision, of the held shards."""
     rows = await database.fetch(SQL["held"], recovery_id, list(shards), limit)
-    return [Held(**{**row, "calendars": _calendars(row["calendars"])}) for row in rows]
+    return [HeldSpan(**{**row, "calendars": _calendars(row["calendars"])}) for row in rows]
 
 
 async def under_way(database: Database, recovery_id: UUID, shards: Sequence[int], limit: int) -> int:

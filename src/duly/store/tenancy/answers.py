@@ -30,7 +30,7 @@ class KeyState(msgspec.Struct, frozen=True):
 
 
 async def lock(session: Database, tenant: int, route: str, key: str) -> KeyState:
-    """Lock a key until the end of the transaction, if nobody holds it, and read its response."""
+    """Lock a key until the end of the transaction, if no other holds it, and read its response."""
     row = await session.fetch_one(SQL["lock"], tenant, route, key)
     if row["body_hash"] is None:
         return KeyState(row["is_ours"], None)

@@ -92,7 +92,7 @@ class Submitter(msgspec.Struct, frozen=True):
 async def submitter(
     database: Database, tenant: int, run_id: UUID, job_id: UUID, created_at: datetime
 ) -> Submitter | None:
-    """Read who submitted a one-shot or triggered a run; None: its schedule did, a batch, or nobody known."""
+    """Read the submitter of a one-shot or a triggered run; None: its schedule, a batch, or unknown."""
     return await database.fetch_row_with(_submitter, SQL["submitter"], tenant, str(run_id), str(job_id), created_at)
 
 

@@ -57,7 +57,7 @@ class FileDifference(ResponseModel, frozen=True):
 
 
 class FileStep(ResponseModel, frozen=True):
-    """The step for one name. `is_drift`: somebody has changed it since the file was applied."""
+    """The step for one name. `is_drift`: it was changed since the file was applied."""
 
     name: str
     kind: Literal["create", "change", "adopt", "remove", "refuse"]

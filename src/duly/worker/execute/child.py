@@ -3,7 +3,7 @@
 Run as `python -m duly.worker.execute.child FD module:app`.
 
 It speaks lines of JSON over one socket: `READY` goes out once the app is loaded, or a `Done` with the error; a `Task`
-comes in, and `READY` again confirms it; `Said` lines go out while it runs, a checkpoint waiting for its answer; a
+comes in, and `READY` again confirms it; `ChildMessage` lines go out while it runs, a checkpoint waiting for its answer; a
 `Done` line ends it. It ends with the worker's process, and with it everything that its handler started.
 
 Excess output ends here: so many log lines an attempt, and a few progress reports a second.
@@ -40,7 +40,7 @@ _ORPHANED_SECONDS = 0.5
 
 
 class Task(msgspec.Struct):
-    """A task for a child. The row's place is the worker's business."""
+    """A task for a child process."""
 
     run: Run
     saved: str | None
@@ -48,10 +48,10 @@ class Task(msgspec.Struct):
     started_at: datetime | None = None
 
 
-class Said(msgspec.Struct):
+class ChildMessage(msgspec.Struct):
     """A message of the handler while running."""
 
-    what: str
+    kind: str
     level: str = ""
     text: str | None = None
     fields: dict[str, Any] | None = None
@@ -92,7 +92,7 @@ class Wire:
         self.ready()
         return msgspec.json.decode(line, type=Task)
 
-    def send(self, message: Said | Done) -> None:
+    def send(self, message: ChildMessage | Done) -> None:
         """Send a message."""
         with self._lock:
             self._stream.write(msgspec.json.encode(message) + b"\n")
@@ -106,21 +106,21 @@ class Wire:
                 return
             text, more = plain_text(message), plain_fields(fields)
             self._bytes += len(text) + (len(msgspec.json.encode(more)) if more else 0)
-            self.send(Said("log", level=level, text=text, fields=more))
+            self.send(ChildMessage("log", level=level, text=text, fields=more))
 
     def end(self, done: Done) -> None:
         """Report the end of an attempt, after everything still to be sent of it."""
         with self._lock:
             self._send_progress()
             if self._dropped:
-                self.send(Said("dropped", count=self._dropped))
+                self.send(ChildMessage("dropped", count=self._dropped))
             self._bytes = self._dropped = 0
             self.send(done)
 
     def checkpoint_sync(self, run: Run, body: str) -> bool:
         """Pass a checkpoint on and wait until it is durable."""
         with self._saving:
-            self.send(Said("checkpoint", text=body))
+            self.send(ChildMessage("checkpoint", text=body))
             return self._stream.readline().strip() == b"true"
 
     def progress(self, run: Run, progress: Progress) -> None:
@@ -144,7 +144,7 @@ class Wire:
         with self._lock:
             progress, self._progress = self._progress, None
             if progress is not None:
-                self.send(Said("progress", progress=progress))
+                self.send(ChildMessage("progress", progress=progress))
 
 
 def loaded(wire: Wire, path: str) -> Registry:

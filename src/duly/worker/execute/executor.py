@@ -27,7 +27,7 @@ from duly.moves.settle import Settled
 from duly.worker.context import RunContext, RunServices
 from duly.worker.execute.attempt import attempt_in_thread, attempt_on_loop, attempt_target, unprepared
 from duly.worker.handlers import Handler, Registry
-from duly.worker.heartbeat.marks import Marks
+from duly.worker.heartbeat.shared_state import SharedState
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler, Targets
 
@@ -63,9 +63,9 @@ class Executor:
         clock: Clock,
         is_safe: Callable[[], bool],
         on_ended: Callable[[list[Ended]], None],
-        marks: Marks | None = None,
+        shared_state: SharedState | None = None,
     ) -> None:
-        self.marks = marks or Marks()
+        self.shared_state = shared_state or SharedState()
         self._revoked: set[tuple[UUID, int]] = set()
         self._registry = registry
         self._targets = targets
@@ -221,7 +221,7 @@ class Executor:
         return Settled(run, None, None, Expired(expires_at), left_behind=True)
 
     def _may_start(self, run: Run, context: RunContext, *, is_inside: bool) -> bool:
-        self.marks.start(run.run_id, run.fence, is_inside=is_inside)  # before we check: see `marks.py`
+        self.shared_state.start(run.run_id, run.fence, is_inside=is_inside)  # before we check: see `shared_state.py`
         if context.cancelled or self._interrupted or self.pauses.cover(run):
             return False
         return self._is_safe() and not self.is_revoked(run)

@@ -95,7 +95,7 @@ class IsolatedRuns:
         if (expired := self._executor.expired(run)) is not None:
             return expired
         name = (run.run_id, run.fence)
-        self._executor.marks.end(*name)  # it waits for a child, and can be taken back meanwhile
+        self._executor.shared_state.end(*name)  # it waits for a child, and can be taken back meanwhile
         self.waiting.add(name)
         try:
             ended = await process_pool.run(
@@ -103,7 +103,7 @@ class IsolatedRuns:
                 started_at,
                 held.saved,
                 run.policy.timeout_seconds,
-                self._services.on_said,
+                self._services.on_message,
                 may_start=lambda: self._has_child(run) and self._executor.expired(run) is None,
             )
         finally:
@@ -129,7 +129,9 @@ class IsolatedRuns:
 
     def _may_start(self, run: Run) -> bool:
         # Checked again when a child has loaded the app: meanwhile we may have slept past our lease.
-        self._executor.marks.start(run.run_id, run.fence, is_inside=False)  # before we check: see `marks.py`
+        self._executor.shared_state.start(
+            run.run_id, run.fence, is_inside=False
+        )  # before we check: see `shared_state.py`
         is_free = self._worker_lease.is_safe and not self._executor.pauses.cover(run)
         return is_free and not (self._executor.is_revoked(run) or self._is_recalled(run))
 

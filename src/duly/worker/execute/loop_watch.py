@@ -1,7 +1,7 @@
 """The watch over the handlers' loop, from the engine's: an `async def` that blocks it is logged after a second.
 
 When it has been blocked for longer, runs that wait for the loop go back unused, and nothing more is claimed for it
-until it turns again. The heartbeat reports to the database which handler blocks it (`marks.py`).
+until it passes again. The heartbeat reports to the database which handler blocks it (`shared_state.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LoopWatch:
         self._clock = clock
         self._log = log
         self._on_blocked = on_blocked  # called at every look while runs that wait for the loop are to go back
-        self._has_turned = True
+        self._has_answered = True
 
     @property
     def is_on_this_loop(self) -> bool:
@@ -48,26 +48,26 @@ class LoopWatch:
     async def run(self) -> None:
         """Watch until cancelled, or until the loop is closed."""
         while not self._loop.is_closed():
-            sent_at, looks, self._has_turned = self._clock.monotonic(), 0, False
+            sent_at, looks, self._has_answered = self._clock.monotonic(), 0, False
             self._loop.call_soon_threadsafe(self._answer)
             await self._clock.sleep(LOOK_SECONDS)
-            while not self._has_turned:
+            while not self._has_answered:
                 looks += 1
                 if looks == WARNED_LOOKS:
                     self._warn(sent_at)
                 if looks >= self._given_back_looks:
-                    self._on_blocked(lambda: not self._has_turned)
+                    self._on_blocked(lambda: not self._has_answered)
                 await self._clock.sleep(LOOK_SECONDS)
             if looks >= WARNED_LOOKS:
-                self._executor.marks.unblock()
+                self._executor.shared_state.unblock()
                 self._log.info("handlers_loop_unblocked", blocked_seconds=round(self._clock.monotonic() - sent_at, 1))
 
     def _answer(self) -> None:
-        self._has_turned = True
+        self._has_answered = True
 
     def _warn(self, since: float) -> None:
         run = self._executor.run_on_loop()
-        self._executor.marks.block(since, *((None, 0) if run is None else (run.run_id, run.fence)))
+        self._executor.shared_state.block(since, *((None, 0) if run is None else (run.run_id, run.fence)))
         self._log.warning(
             "handlers_loop_blocked",
             handler=None if run is None else run.handler,

@@ -14,12 +14,12 @@ import msgspec
 from duly.domain.runs.outcome import Cancelled, Failed, Lost, Outcome, TimedOut
 from duly.domain.runs.run import Run
 from duly.worker.execute.attempt import INTERRUPTED
-from duly.worker.execute.child import READY, Done, Said, Task
+from duly.worker.execute.child import READY, ChildMessage, Done, Task
 from duly.worker.execute.child_processes import Child, ChildProcesses, Unloadable
 
 STOP_GRACE_SECONDS = 5.0
 _TRIES_MAX = 5
-OnSaid = Callable[[Run, Said], "asyncio.Future[bool] | None"]
+OnMessage = Callable[[Run, ChildMessage], "asyncio.Future[bool] | None"]
 
 
 class NoChild(Exception):
@@ -29,9 +29,9 @@ class NoChild(Exception):
 class PoolAttempt:
     """One attempt on its way through the process pool."""
 
-    def __init__(self, task: Task, on_said: OnSaid) -> None:
+    def __init__(self, task: Task, on_message: OnMessage) -> None:
         self.task = task
-        self.on_said = on_said
+        self.on_message = on_message
         self.child: Child | None = None
         self.taken_over = False  # the child has it: from here on its crash is the run's fault
         self.stopped_by: Outcome | None = None  # the outcome if it ends because it was stopped
@@ -50,14 +50,14 @@ class ProcessPool:
         started_at: datetime,
         saved: str | None,
         timeout: float | None,
-        on_said: OnSaid,
+        on_message: OnMessage,
         may_start: Callable[[], bool],
     ) -> tuple[Outcome, bool] | None:
         """Run one attempt in a child. Returns its outcome and whether it left something behind.
 
         None: when a child was there, it might not start any more. Raises NoChild.
         """
-        attempt = self._attempts[run.run_id, run.fence] = PoolAttempt(Task(run, saved, timeout, started_at), on_said)
+        attempt = self._attempts[run.run_id, run.fence] = PoolAttempt(Task(run, saved, timeout, started_at), on_message)
         try:
             for _ in range(_TRIES_MAX):
                 child = await self._take()
@@ -119,8 +119,8 @@ class ProcessPool:
             while line := await child.reader.readline():
                 if line == READY:
                     attempt.taken_over = True
-                elif line.startswith(b'{"what"'):
-                    answer = attempt.on_said(attempt.task.run, msgspec.json.decode(line, type=Said))
+                elif line.startswith(b'{"kind"'):
+                    answer = attempt.on_message(attempt.task.run, msgspec.json.decode(line, type=ChildMessage))
                     if answer is not None:
                         child.writer.write(b"true\n" if await answer else b"false\n")
                 else:

@@ -13,11 +13,11 @@ import msgspec
 from duly.clock import Clock, Rng
 from duly.log import Log
 from duly.store.tables.workers import SQL
-from duly.worker.heartbeat.marks import Marks
 from duly.worker.heartbeat.process import HEARTBEATS_PER_LEASE
+from duly.worker.heartbeat.shared_state import SharedState
 from duly.worker.pacing import SETBACK_SECONDS_MAX, Setback
 
-TURN_SECONDS = 0.25
+TICK_SECONDS = 0.25
 
 
 class WorkerLease:
@@ -35,14 +35,14 @@ class WorkerLease:
         on_lost: Callable[[], None],
         on_returned: Callable[[Set[tuple[UUID, int]]], None],
     ) -> None:
-        self.marks = Marks()
+        self.shared_state = SharedState()
         self._config = {
             "url": url,
             "worker_id": str(worker_id),
             "lease": lease_seconds,
             "statement": SQL["heartbeat"],
             "stalled": SQL["stall"],
-            "marks": self.marks.descriptor,
+            "shared_state": self.shared_state.descriptor,
             "seed": int(rng.uniform() * 2**53),
         }
         self._clock = clock
@@ -67,7 +67,7 @@ class WorkerLease:
     @property
     def is_lost(self) -> bool:
         """Return whether the lease may be lost. A heartbeat that sees a stall renews it, and says when to go on."""
-        is_renewed = self.marks.is_stalled and self._clock.monotonic() < self.marks.renewed_until
+        is_renewed = self.shared_state.is_stalled and self._clock.monotonic() < self.shared_state.renewed_until
         return not (self.is_safe or is_renewed)
 
     def now(self) -> float:
@@ -95,17 +95,17 @@ class WorkerLease:
 
     async def _keep_renewing(self) -> None:
         """Restart the heartbeat process should it die: every lease depends on it."""
-        turning = asyncio.create_task(self._keep_turning(), name="turning")
+        ticking = asyncio.create_task(self._keep_ticking(), name="ticking")
         try:
             await self._restart_for_ever()
         finally:
-            turning.cancel()
+            ticking.cancel()
 
-    async def _keep_turning(self) -> None:
-        """Show the heartbeat process that the engine turns."""
+    async def _keep_ticking(self) -> None:
+        """Show the heartbeat process that the engine's loop passes."""
         while True:
-            self.marks.turn(self._clock.monotonic())
-            await self._clock.sleep(TURN_SECONDS)
+            self.shared_state.tick(self._clock.monotonic())
+            await self._clock.sleep(TICK_SECONDS)
 
     async def _restart_for_ever(self) -> None:
         while not self._closing:
@@ -119,14 +119,14 @@ class WorkerLease:
 
     async def _heartbeat(self) -> bool:
         """Follow one heartbeat process to its end. True: the lease is lost."""
-        self.marks.turn(self._clock.monotonic())
+        self.shared_state.tick(self._clock.monotonic())
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "duly.worker.heartbeat.process",
             stdin=PIPE,
             stdout=PIPE,
-            pass_fds=[self.marks.descriptor],
+            pass_fds=[self.shared_state.descriptor],
         )
         assert process.stdin
         assert process.stdout

@@ -5,9 +5,9 @@ thirds of the lease after the last good heartbeat was *sent*; and up to which du
 started. It ends with the worker's process, and falls silent while that process is stopped: a frozen worker must lose
 its lease. Run as `python -m duly.worker.heartbeat.process`, configured over standard input.
 
-While the engine does not turn, because a handler holds the interpreter, it allows no start any more. Once the last
-moment that it had allowed has passed, it hands back every run that has not started (`marks.py`), and says so when the
-engine turns again. Started runs keep their lease.
+While the engine does not tick, because a handler holds the interpreter, it allows no start any more. Once the last
+moment that it had allowed has passed, it hands back every run that has not started (`shared_state.py`), and says so when the
+engine ticks again. Started runs keep their lease.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from duly.clock import Rng
-from duly.worker.heartbeat.marks import Marks
-from duly.worker.heartbeat.stall import LOOK_SECONDS, LOOK_TURNING_SECONDS, Stall
+from duly.worker.heartbeat.shared_state import SharedState
+from duly.worker.heartbeat.stall import LOOK_RUNNING_SECONDS, LOOK_SECONDS, Stall
 from duly.worker.pacing import retry_delay
 
 SAFE_SHARE = 2 / 3
@@ -47,8 +47,8 @@ async def renew_for_ever(config: dict[str, Any], parent: int) -> None:
 
     connection: Any = None
     rng = Rng(config["seed"])
-    marks = Marks(config["marks"])
-    stall = Stall(marks, config["lease"], parent)
+    shared_state = SharedState(config["shared_state"])
+    stall = Stall(shared_state, config["lease"], parent)
     while os.getppid() == parent:
         if is_stopped(parent):
             stall.excuse()
@@ -75,7 +75,7 @@ async def renew_for_ever(config: dict[str, Any], parent: int) -> None:
             say({"lost": True})
             return
         safe_until = sent + config["lease"] * SAFE_SHARE
-        marks.renew(safe_until)
+        shared_state.renew(safe_until)
         if report is None or report.is_safe:
             if stall.kept is not None:  # before it may start anything
                 say({"kept": [[str(run_id), fence] for run_id, fence in stall.kept]})
@@ -93,7 +93,7 @@ async def _rest(stall: Stall, seconds: float) -> None:
         now = time.monotonic()
         if now >= until or stall.wants_heartbeat(now):
             return
-        await asyncio.sleep(min(until - now, LOOK_SECONDS if stall.is_stalled else LOOK_TURNING_SECONDS))
+        await asyncio.sleep(min(until - now, LOOK_SECONDS if stall.is_stalled else LOOK_RUNNING_SECONDS))
 
 
 def say(message: dict[str, Any]) -> None:

@@ -1,9 +1,8 @@
-"""Stalls: when the heartbeat process considers the engine stalled, what it may hand back then, and which handlers to
-name.
+"""Stalls: the rule by which the heartbeat process considers the engine stalled, hands back runs and names handlers.
 
-States: *turning* (starts are allowed) → *stalled* (the engine has not turned for a while: no start is allowed any more)
-→ *given back* (the last allowed moment has passed: what has not started goes back, at every heartbeat, because a claim
-that was on its way may still be answered) → *turning* again.
+States: *running* (starts are allowed) → *stalled* (the engine has not ticked for a while: no start is allowed any more)
+→ *given back* (the last allowed moment has passed: runs that have not started go back, at every heartbeat, because a
+claim that was on its way may still be answered) → *running* again.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from uuid import UUID
 
 import msgspec
 
-from duly.worker.heartbeat.marks import Marks, Started
+from duly.worker.heartbeat.shared_state import SharedState, Started
 
 LOOK_SECONDS = 0.1  # while it is stalled
-LOOK_TURNING_SECONDS = 0.5
-STALLED_SECONDS_LEAST = 1.0  # the engine turns four times a second, on a busy machine less often
+LOOK_RUNNING_SECONDS = 0.5
+STALLED_SECONDS_LEAST = 1.0  # the engine ticks four times a second, on a busy machine less often
 STALLED_SHARE = 1 / 5  # of the lease
 SEEN_SECONDS = 0.5  # how long we must have seen it ourselves: we may have been frozen together with the worker
 MARGIN_SECONDS = 0.05
@@ -37,7 +36,7 @@ class Report(msgspec.Struct, frozen=True):
     seconds: float
     holders: Handles
     kept: Handles | None
-    is_safe: bool  # the engine turns; only the handlers' loop is blocked
+    is_safe: bool  # the engine ticks; only the handlers' loop is blocked
     safe_until: datetime | None = None  # as the store has said: a report that comes late hands nothing back
     started: Handles | None = None  # None: not known
 
@@ -49,15 +48,15 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Stall:
-    """Follows one life of a worker, by its marks."""
+    """Follows one life of a worker, by its shared state."""
 
-    def __init__(self, marks: Marks, lease_seconds: float, pid: int) -> None:
-        self._marks = marks
+    def __init__(self, shared_state: SharedState, lease_seconds: float, pid: int) -> None:
+        self._shared_state = shared_state
         self._seconds = max(STALLED_SECONDS_LEAST, lease_seconds * STALLED_SHARE)
         self._pid = pid
-        self._allowed_until = marks.renewed_until  # an earlier heartbeat process may have allowed it
+        self._allowed_until = shared_state.renewed_until  # an earlier heartbeat process may have allowed it
         self._safe_until: datetime | None = None
-        self._seen_at: float | None = None  # since when we have seen that it does not turn
+        self._seen_at: float | None = None  # since when we have seen that it does not tick
         self._times: dict[int, float] = {}  # CPU times of its threads, when we first saw it
         self._kept: Handles | None = None
         self._has_more = True  # the next heartbeat may find something to hand back
@@ -68,26 +67,28 @@ class Stall:
         return self._seen_at is not None
 
     def excuse(self) -> None:
-        """Forget the observation: the whole process was stopped, so its engine could not turn."""
+        """Forget the observation: the whole process was stopped, so its engine could not tick."""
         self._seen_at = None
 
     def look(self, now: float) -> Report | None:
-        """Return the report for the heartbeat of this moment; None: all turns."""
-        marks = self._marks
-        if self._turns(now):
+        """Return the report for the heartbeat of this moment; None: nothing is stalled."""
+        shared_state = self._shared_state
+        if self._is_ticking(now):
             self._seen_at = None
-            blocked = marks.blocked_since
-            return None if blocked is None else Report(now - blocked, _handles([marks.blocker]), None, is_safe=True)
+            blocked = shared_state.blocked_since
+            return (
+                None if blocked is None else Report(now - blocked, _handles([shared_state.blocker]), None, is_safe=True)
+            )
         if self._seen_at is None:
             self._seen_at, self._times = now, _thread_times(self._pid)
-            marks.stall(is_stalled=True)
-        started = marks.started
-        known = _handles(started) if marks.is_whole else None
+            shared_state.stall(is_stalled=True)
+        started = shared_state.started
+        known = _handles(started) if shared_state.is_whole else None
         kept = known if self._may_give_back(now) else None
         if kept is not None:
             self._kept = kept  # before we know that it is done: the answer may be lost
         holders = _handles(self._holders(started, now))
-        return Report(now - marks.turned_at, holders, kept, False, self._safe_until, known)
+        return Report(now - shared_state.ticked_at, holders, kept, False, self._safe_until, known)
 
     def reported(self, report: Report, safe_until: datetime, returned: int | None) -> None:
         """Take the answer to a report, which says whether there may be more to hand back."""
@@ -104,19 +105,19 @@ class Stall:
         """Allow starts up to this moment again: the worker knows, and what was handed back before that."""
         self._allowed_until, self._safe_until = allowed_until, safe_until
         self._kept, self._has_more = None, True
-        self._marks.stall(is_stalled=False)
+        self._shared_state.stall(is_stalled=False)
 
     def wants_heartbeat(self, now: float) -> bool:
         """Return whether the next heartbeat is due at once: the engine stops or goes on, or something can be handed back."""
-        turns = self._turns(now)
-        return turns == self.is_stalled or (not turns and self._has_more and self._may_give_back(now))
+        is_ticking = self._is_ticking(now)
+        return is_ticking == self.is_stalled or (not is_ticking and self._has_more and self._may_give_back(now))
 
-    def _turns(self, now: float) -> bool:
-        return now - self._marks.turned_at <= self._seconds
+    def _is_ticking(self, now: float) -> bool:
+        return now - self._shared_state.ticked_at <= self._seconds
 
     def _may_give_back(self, now: float) -> bool:
         has_seen = self._seen_at is not None and now - self._seen_at >= SEEN_SECONDS
-        return has_seen and now > self._allowed_until + MARGIN_SECONDS and self._marks.is_whole
+        return has_seen and now > self._allowed_until + MARGIN_SECONDS and self._shared_state.is_whole
 
     def _holders(self, started: list[Started], now: float) -> list[Started]:
         """Return the runs whose thread computes; or all that run inside, if no thread does."""

@@ -20,7 +20,7 @@ from duly.domain.targets.circuit import TICK_SECONDS, Verdict
 from duly.log import Log
 from duly.moves.admin.destinations import report
 from duly.store.connection.database import Database
-from duly.store.tables.destinations import Allowed, Told
+from duly.store.tables.destinations import Allowed, DestinationReport
 from duly.worker.targets.share import Share
 
 # Three reports: time for others to give up a slot. A run not sent by then waits for its destination: it holds a worker's slot.
@@ -133,7 +133,7 @@ class Permits:
             with contextlib.suppress(RuntimeError):  # it is closed: the worker has ended
                 loop.call_soon_threadsafe(self._wake.set)
 
-    async def _gather(self) -> list[Told]:
+    async def _gather(self) -> list[DestinationReport]:
         """Gather all reports, and forget idle destinations."""
         now = self._clock.monotonic()
         for key in [key for key, share in self._shares.items() if share.is_idle(now)]:

@@ -1,6 +1,6 @@
 """The process of a run: started by a launcher, read to its end, and stopped with everything it started.
 
-The launcher (`launch.py`) stands between us and the program. Closing its connection kills the program's whole tree; so
+The launcher (`launch.py`) is between us and the program. Closing its connection kills the program's whole tree; so
 does our death, because the kernel closes it for us.
 """
 
@@ -83,7 +83,7 @@ class Exit(msgspec.Struct, frozen=True):
         return f"exit status {self.status}" if self.signal is None else f"killed by {self.signal}"
 
 
-class Said(msgspec.Struct):
+class LauncherMessage(msgspec.Struct):
     """A line of the launcher, or one of a sandbox that it passes on."""
 
     status: int | None = None
@@ -165,15 +165,15 @@ class Process:
         reader, writer = await asyncio.open_connection(sock=self._socket)
         status, exit_code, used = None, None, None
         while line := await reader.readline():
-            said = msgspec.json.decode(line, type=Said)
-            exit_code = said.exit_code if said.exit_code is not None else exit_code
-            status = said.status if said.status is not None else status
-            used = said.used or used
+            message = msgspec.json.decode(line, type=LauncherMessage)
+            exit_code = message.exit_code if message.exit_code is not None else exit_code
+            status = message.status if message.status is not None else status
+            used = message.used or used
         writer.close()
         launcher_status = await self._launcher.wait()
         if status is not None:
             return msgspec.structs.replace(_exit_of(status, self._launch, exit_code), used=used)
-        if launcher_status < 0:  # somebody killed the launcher, and with it the program
+        if launcher_status < 0:  # the launcher was killed, and with it the program
             return _killed_by(-launcher_status)
         return Exit(launcher_status, started=False)
 
@@ -184,7 +184,7 @@ async def run(launch: Launch, stdin: bytes, heard: Heard, grace_seconds: Callabl
     try:
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # Should we be cancelled once more before it has started, nobody else would end it.
+        # Should we be cancelled once more before it has started, nothing else would end it.
         starting.add_done_callback(_abandon)
         await asyncio.wait({starting})
         if _has_started(starting):
@@ -215,14 +215,14 @@ async def output_of(argv: tuple[str, ...], environment: Mapping[str, str], secon
     )
     try:
         async with asyncio.timeout(seconds):
-            said, errors = await process.communicate()
+            output, errors = await process.communicate()
     except TimeoutError:
         return -1, f"{argv[0]} did not answer within {seconds:g} s"
     finally:
-        if process.returncode is None:  # too late, or we are cancelled: nobody waits for its answer
+        if process.returncode is None:  # too late, or we are cancelled: its answer is not awaited
             process.kill()
     status = process.returncode or 0
-    return status, (said if status == 0 else errors).decode(errors="replace").strip()
+    return status, (output if status == 0 else errors).decode(errors="replace").strip()
 
 
 def _orders(launch: Launch, wires: Wires) -> list[str]:

@@ -20,7 +20,7 @@ from duly.worker.context import RunContext
 from duly.worker.targets.output import Output
 from duly.worker.targets.process import Exit
 
-# With the lease lost or the worker about to end, nobody waits longer for the outcome.
+# With the lease lost or the worker about to end, the outcome is awaited no longer.
 HURRIED_SECONDS = 1.0
 _NO_PAYLOAD = "{}"
 

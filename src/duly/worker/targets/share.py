@@ -12,7 +12,7 @@ from uuid import UUID
 
 from duly.domain.targets.circuit import FAILURES_IN_A_ROW, TICK_SECONDS, State, Verdict
 from duly.domain.targets.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE_DEFAULT
-from duly.store.tables.destinations import Allowed, Told
+from duly.store.tables.destinations import Allowed, DestinationReport
 from duly.worker.targets.reservations import Reservations
 
 BELIEVED_SECONDS = 2.0  # how long a refusal holds before the next report: an operator may close the circuit
@@ -186,12 +186,12 @@ class Share:
             if not waiter.done():
                 waiter.set_result(False)
 
-    def report(self, now: float) -> Told:
+    def report(self, now: float) -> DestinationReport:
         """Return the observations since the last report, and what is kept until the answer."""
         waiting, reservations = len(self.waiters), self._reservations.held(now)
         self._reported = (self.in_flight, waiting, max(self.slots, self.in_flight))
         self._is_unanswered = True
-        report = Told(
+        report = DestinationReport(
             fresh_id=self.fresh_id,
             tenant=self.tenant,
             origin=self.origin,

@@ -1,7 +1,7 @@
 """The connections of a worker with a program: a socket to its launcher, pipes for its output, and files for its input.
 
 The pipes are ours and not the event loop's, which may use sockets: a program cannot open those again as `/dev/stdout`.
-The files are anonymous and sealed, so that nobody else finds them and nothing is left of them.
+The files are anonymous and sealed, so that no other process finds them and nothing is left of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`duly psql`: PostgreSQL's own client on the database of this folder's `duly up`, or of DULY_DATABASE_URL.
 
-Where the database is, and its password, go into the environment of psql alone: nothing of it stands on a command line, which
+Where the database is, and its password, go into the environment of psql alone: nothing of it is on a command line, which
 every account of the machine can read, and nothing is printed.
 """
 

@@ -108,7 +108,7 @@ def _busy(run: RunFacts) -> Reason:
 
 
 def no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Reason]:
-    """Report the missing worker: nobody serves the queue, or nobody there has the handler."""
+    """Report the missing worker: none serves the queue, or none there has the handler."""
     serving = [one for one in workers if queue in one.queues]
     flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
     if not serving:

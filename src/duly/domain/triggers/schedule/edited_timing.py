@@ -63,8 +63,8 @@ def edited_timing(
 def _as_before(shape: Mapping[str, Any], stored: str | None) -> Mapping[str, Any]:
     """Resolve a trigger requested in the same words as before to its stored form, not to what it would be now."""
     kept = {} if stored is None else msgspec.json.decode(stored)
-    if "asked" in kept and kept["asked"] == shape.get("trigger"):
-        return {**shape, "asked": kept["asked"], "trigger": kept["trigger"]}
+    if "requested" in kept and kept["requested"] == shape.get("trigger"):
+        return {**shape, "requested": kept["requested"], "trigger": kept["trigger"]}
     return shape
 
 

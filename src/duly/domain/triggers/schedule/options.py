@@ -32,32 +32,32 @@ _KEPT = {"every": "mode", "cron": "tz", "when": "tz"}
 # Triggers with a zone, which can be moved to another.
 _ZONED = ("cron", "text", "rrule", "iso8601", "interval")
 
-Said = Mapping[str, Any]
+GivenOptions = Mapping[str, Any]
 Spell = Callable[[str], str]
 Shape = dict[str, Any]
 
 
-def compose(said: Said, spell: Spell) -> Shape | None:
+def compose(given: GivenOptions, spell: Spell) -> Shape | None:
     """Return the shape of a schedule from options; None when they name none. Raises InvalidOption, InvalidSchedule."""
-    kind = _kind(said, spell)
+    kind = _kind(given, spell)
     if kind is None:
-        _refuse_strays(said, ("tz", "mode", *PARTS), spell)
+        _refuse_strays(given, ("tz", "mode", *PARTS), spell)
         return None
-    return _with_parts(_base(kind, said, spell), said, spell)
+    return _with_parts(_base(kind, given, spell), given, spell)
 
 
-def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
+def amend(shape: Mapping[str, Any], given: GivenOptions, spell: Spell) -> Shape:
     """Return a shape with only the given parts changed; None removes a part. Raises InvalidOption, InvalidSchedule."""
-    kind = _kind(said, spell)
+    kind = _kind(given, spell)
     if kind is None and is_on_event(shape):
         _refuse(
-            said, OPTIONS, lambda key: f"{spell(key)} is for schedules, and this job waits for events; leave it out"
+            given, OPTIONS, lambda key: f"{spell(key)} is for schedules, and this job waits for events; leave it out"
         )
         return dict(shape)
     if kind == "schedule":
-        return _with_parts(_base(kind, said, spell), said, spell)
-    trigger = _amended_trigger(shape.get("trigger", {}), said, spell, kind)
-    parts = {key: read_part(key, said[key]) for key in PARTS if key in said}
+        return _with_parts(_base(kind, given, spell), given, spell)
+    trigger = _amended_trigger(shape.get("trigger", {}), given, spell, kind)
+    parts = {key: read_part(key, given[key]) for key in PARTS if key in given}
     changed = {**({} if is_on_event(shape) else shape), "trigger": trigger, **parts}
     return {key: value for key, value in changed.items() if value is not None}
 
@@ -70,7 +70,7 @@ def requested_shape(stored: str | None, every_seconds: int | None) -> Shape:
     shape: Shape = msgspec.json.decode(stored)
     if is_on_event(shape):
         return shape
-    requested = shape.pop("asked", shape["trigger"])
+    requested = shape.pop("requested", shape["trigger"])
     return {**shape, "trigger": requested}
 
 
@@ -79,59 +79,61 @@ def check(shape: Mapping[str, Any]) -> Schedule:
     return check_schedule(shape, {name: Calendar(name, UTC_ZONE) for name in calendars_in(shape)})
 
 
-def _kind(said: Said, spell: Spell) -> str | None:
-    kinds = [kind for kind in KINDS if said.get(kind) is not None]
+def _kind(given: GivenOptions, spell: Spell) -> str | None:
+    kinds = [kind for kind in KINDS if given.get(kind) is not None]
     if len(kinds) > 1:
         raise InvalidOption(f"{spell(kinds[0])} and {spell(kinds[1])} are both triggers; give one of them")
     return kinds[0] if kinds else None
 
 
-def _base(kind: str, said: Said, spell: Spell) -> Shape:
+def _base(kind: str, given: GivenOptions, spell: Spell) -> Shape:
     match kind:
         case "schedule":
-            _refuse(said, ("at", "tz", "mode"), lambda key: f"{spell(key)} goes into the trigger of {spell(kind)}")
-            return _object(said[kind], spell(kind))
+            _refuse(given, ("at", "tz", "mode"), lambda key: f"{spell(key)} goes into the trigger of {spell(kind)}")
+            return _object(given[kind], spell(kind))
         case "every":
-            return _every(said)
+            return _every(given)
     _refuse(
-        said,
+        given,
         ("at",),
         lambda key: f"{spell(key)} goes with {spell('every')} or alone; with {spell(kind)}, give {spell('start')}",
     )
     _refuse(
-        said,
+        given,
         ("mode",),
         lambda key: f"{spell(key)} is for {spell('every')} only; leave it out",
     )
-    words = {"type": "cron", "expr": said[kind]} if kind == "cron" else {"type": "text", "text": said[kind]}
-    return {"trigger": words if said.get("tz") is None else {**words, "tz": said["tz"]}}
+    words = {"type": "cron", "expr": given[kind]} if kind == "cron" else {"type": "text", "text": given[kind]}
+    return {"trigger": words if given.get("tz") is None else {**words, "tz": given["tz"]}}
 
 
-def _every(said: Said) -> Shape:
-    at = said.get("at")
+def _every(given: GivenOptions) -> Shape:
+    at = given.get("at")
     anchor = None if at is None else check_moment(at, "at")
-    shape = every_shape(int(parse_every(said["every"]).total_seconds()), anchor)
-    return {"trigger": shape["trigger"] | {key: said[key] for key in ("mode", "tz") if said.get(key) is not None}}
+    shape = every_shape(int(parse_every(given["every"]).total_seconds()), anchor)
+    return {"trigger": shape["trigger"] | {key: given[key] for key in ("mode", "tz") if given.get(key) is not None}}
 
 
-def _with_parts(shape: Shape, said: Said, spell: Spell) -> Shape:
-    given = [key for key in PARTS if said.get(key) is not None]
-    for key in given:
+def _with_parts(shape: Shape, given: GivenOptions, spell: Spell) -> Shape:
+    present = [key for key in PARTS if given.get(key) is not None]
+    for key in present:
         if shape.get(key) is not None:
             raise InvalidOption(f"{spell(key)} is in {spell('schedule')} already; give it once")
-    return shape | {key: read_part(key, said[key]) for key in given}
+    return shape | {key: read_part(key, given[key]) for key in present}
 
 
-def _amended_trigger(trigger: Mapping[str, Any], said: Said, spell: Spell, kind: str | None) -> Mapping[str, Any]:
+def _amended_trigger(
+    trigger: Mapping[str, Any], given: GivenOptions, spell: Spell, kind: str | None
+) -> Mapping[str, Any]:
     """Change a trigger: to one that keeps its zone or its mode, or only these."""
     if kind is not None:
         kept = ("mode", "tz") if trigger["type"] == "interval" and kind == "every" else (_KEPT[kind],)
-        return {**_kept(trigger, kept), **_base(kind, said, spell)["trigger"]}
-    if trigger["type"] == "at" and said.get("at") is not None:
-        trigger = {**_kept(trigger, ("type", "tz")), "at": check_moment(said["at"], "at").isoformat()}
+        return {**_kept(trigger, kept), **_base(kind, given, spell)["trigger"]}
+    if trigger["type"] == "at" and given.get("at") is not None:
+        trigger = {**_kept(trigger, ("type", "tz")), "at": check_moment(given["at"], "at").isoformat()}
     else:
-        _refuse(said, ("at",), lambda key: f"{spell(key)} goes with {spell('every')}; give both")
-    changes = {key: said[key] for key in ("tz", "mode") if said.get(key) is not None}
+        _refuse(given, ("at",), lambda key: f"{spell(key)} goes with {spell('every')}; give both")
+    changes = {key: given[key] for key in ("tz", "mode") if given.get(key) is not None}
     if "tz" in changes and trigger["type"] not in _ZONED:
         raise InvalidOption(f"{spell('tz')} is for a schedule in local time; this one is of type {trigger['type']}")
     if "mode" in changes and trigger["type"] != "interval":
@@ -167,12 +169,12 @@ def _object(value: Any, what: str) -> Shape:
     return dict(value)
 
 
-def _refuse(said: Said, keys: Iterable[str], why: Spell) -> None:
+def _refuse(given: GivenOptions, keys: Iterable[str], why: Spell) -> None:
     for key in keys:
-        if said.get(key) is not None:
+        if given.get(key) is not None:
             raise InvalidOption(why(key))
 
 
-def _refuse_strays(said: Said, keys: Iterable[str], spell: Spell) -> None:
+def _refuse_strays(given: GivenOptions, keys: Iterable[str], spell: Spell) -> None:
     kinds = f"{', '.join(map(spell, KINDS[:-1]))} or {spell(KINDS[-1])}"
-    _refuse(said, keys, lambda key: f"{spell(key)} belongs to a schedule; give {kinds} as well")
+    _refuse(given, keys, lambda key: f"{spell(key)} belongs to a schedule; give {kinds} as well")

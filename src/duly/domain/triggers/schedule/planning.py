@@ -329,5 +329,5 @@ def stored_shape(shape: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]
     canonical = schedule.trigger.canonical
     bounds = {"start": schedule.start, "end": schedule.end}
     absolute = {key: utc_text(second_of(moment)) for key, moment in bounds.items() if moment is not None}
-    requested = {} if shape["trigger"] == canonical else {"asked": shape["trigger"]}
+    requested = {} if shape["trigger"] == canonical else {"requested": shape["trigger"]}
     return requested | {**shape, **absolute, "trigger": canonical}

@@ -51,7 +51,7 @@ def check_schedule(shape: object, known_calendars: Mapping[str, Calendar]) -> Sc
 
 def load_schedule(stored: Mapping[str, Any], known_calendars: Mapping[str, Calendar]) -> Schedule:
     """Compile a stored schedule. It loads even if it would be refused as a new one."""
-    kept = {key: value for key, value in stored.items() if key != "asked"}
+    kept = {key: value for key, value in stored.items() if key != "requested"}
     # Nothing in it is relative to a job or to its creation any more.
     return _read(kept, None, EPOCH, known_calendars)
 

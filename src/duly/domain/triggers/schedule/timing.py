@@ -89,15 +89,15 @@ def timing_of(
     """Compile a schedule that is created at `now`. Raises TriggerError, which carries every problem.
 
     `least_period` is the minimum distance of its occurrences, in seconds. The trigger may be a stored one, with the
-    requested one in `asked`.
+    requested one in `requested`.
     """
     if is_on_event(shape):
         return Timing(_json(shape), event_cohort(shape), first_at=NEVER, overlap="allow")
-    requested, shape = shape.get("asked"), {key: value for key, value in shape.items() if key != "asked"}
+    requested, shape = shape.get("requested"), {key: value for key, value in shape.items() if key != "requested"}
     schedule = compile_schedule(shape, job_id=job_id, now=now, known_calendars=calendars, least_period=least_period)
     if isinstance(schedule.trigger, FixedRate) and is_closed(shape) and requested is None:
         return _closed(shape, schedule, schedule.trigger)
-    stored = _json(stored_shape(shape, schedule) | ({} if requested is None else {"asked": requested}))
+    stored = _json(stored_shape(shape, schedule) | ({} if requested is None else {"requested": requested}))
     if isinstance(schedule.trigger, FixedDelay):
         return _after_end(stored, schedule, schedule.trigger, now)
     return _of_cohort(stored, schedule, now)

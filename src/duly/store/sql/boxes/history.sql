@@ -11,7 +11,7 @@ select child.relname as name, parent.relname as parent from pg_inherits
  where pg_namespace.nspname = 'duly' and parent.relname in ('attempts_succeeded', 'attempts_failed', 'logs') and child.relname ~ '_[0-9]{8}$'
 
 -- name: forget_attempts_succeeded
--- What came while its day had no partition, and was not moved into one, stands in the default partition, which is never dropped.
+-- Rows that came while their day had no partition, and were not moved into one, are in the default partition, which is never dropped.
 with removed as (delete from duly.attempts_succeeded_default where ctid = any (array(
     select ctid from duly.attempts_succeeded_default where finished_at < $1 limit $2)) returning 1)
 select count(*) from removed
@@ -30,7 +30,7 @@ select count(*) from removed
 select duly.forget_keys($1)
 
 -- name: forget_payloads
--- The clock is asked once, in a select of its own: compared with row by row, no index could be used. Likewise below.
+-- The clock is read once, in a select of its own: a comparison with it row by row could use no index. Likewise below.
 -- Payloads of one-shots that are in no box any more, and whose record is deleted: one that was kept longer is not looked at again until then.
 with over as materialized (
     select job_id, generation from duly.payloads

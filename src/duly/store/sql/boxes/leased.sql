@@ -33,7 +33,7 @@ select duly.record_fenced($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13
 vacuum (skip_locked, truncate off) duly.leased
 
 -- name: is_hollow
--- Whether it takes more than so many bytes on the disk, with next to nothing in it, and nothing has passed through since it was vacuumed.
+-- Return whether it takes more than so many bytes on the disk, nearly empty, and nothing has passed through since it was vacuumed.
 select pg_table_size('duly.leased') > $1 and pg_stat_get_dead_tuples('duly.leased'::regclass) < 1000
        and (select count(*) from (select from duly.leased order by run_id limit 1000) as first) < 1000
 

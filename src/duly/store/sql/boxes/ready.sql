@@ -30,7 +30,7 @@ select queue, count(*) as runs, min(due_at) as oldest_due_at
 vacuum (skip_locked, truncate off) duly.ready
 
 -- name: is_hollow
--- Whether it takes more than so many bytes on the disk, with next to nothing in it, and nothing has passed through since it was vacuumed.
+-- Return whether it takes more than so many bytes on the disk, nearly empty, and nothing has passed through since it was vacuumed.
 select pg_table_size('duly.ready') > $1 and pg_stat_get_dead_tuples('duly.ready'::regclass) < 1000
        and (select count(*) from (select from duly.ready order by run_id limit 1000) as first) < 1000
 

@@ -13,18 +13,18 @@ select * from duly.expire($1)
 -- name: look
 -- The database's time, always; and news for the worker, if any: its signals, everything that is paused or
 -- limited, and that it is to take nothing more.
-select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what, null::integer as tenant, null::text as queue, null::integer as slots
+select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.kind, null::integer as tenant, null::text as queue, null::integer as slots
   from (select 1) as one left join duly.signals on signals.worker_id = $1
 union all
-select duly.clock_now(), null, null, 'hold', tenant, queue, null from duly.pauses
+select duly.clock_now(), null, null, 'pause', tenant, queue, null from duly.pauses
 union all
 select duly.clock_now(), null, null, 'limit', tenant, queue, slots from duly.limits
 union all
 select duly.clock_now(), null, null, 'drain', null, null, null from duly.workers where worker_id = $1 and draining_at is not null
 
 -- name: drop_signals
-delete from duly.signals using unnest($2::uuid[], $3::bigint[], $4::text[]) as heeded(run_id, fence, what)
- where signals.worker_id = $1 and signals.run_id = heeded.run_id and signals.fence = heeded.fence and signals.what = heeded.what
+delete from duly.signals using unnest($2::uuid[], $3::bigint[], $4::text[]) as handled(run_id, fence, kind)
+ where signals.worker_id = $1 and signals.run_id = handled.run_id and signals.fence = handled.fence and signals.kind = handled.kind
 
 -- name: has_held
 select exists (select from duly.leased where job_id = $1 and attempt = 1)

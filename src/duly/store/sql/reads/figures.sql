@@ -27,13 +27,13 @@ shaped as (
 select counted.*, shaped.skew, shaped.duration from counted join shaped using (step) order by step
 
 -- name: waiting
--- What of a tenant may be claimed, by queue and handler, up to a bound; one row more says that there is more.
+-- Runs of a tenant that may be claimed, by queue and handler, up to a bound; one row more means that there are more.
 select queue, handler, count(*) as runs, min(due_at) as oldest_due_at
   from (select queue, handler, due_at from duly.ready where (tenant, run_id) > ($1, '00000000-0000-0000-0000-000000000000') and tenant = $1
          order by tenant, run_id limit $2) as waiting group by 1, 2 order by 1, 2
 
 -- name: dead
--- How many are dead, up to a bound, and how many of them were buried lately: the index alone shows both. And what the last of them said.
+-- Count dead letters up to a bound, and those of the last hour: the index alone shows both. Also the reason of the last one.
 select count(*) as runs, count(*) filter (where buried_at > (select duly.clock_now()) - interval '1 hour') as lately,
        (select reason from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit 1) as reason
   from (select buried_at from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit $2) as buried
@@ -59,7 +59,7 @@ select case when not is_once then cohort end as cohort, case when not is_once th
  where tenant = $1 group by 1, 2, 3, 6
 
 -- name: days_of_job
--- What became of a job's occurrences in each quarter of an hour, up to a bound on what is looked at. Days of every zone begin with one.
+-- Outcomes of a job's occurrences in each quarter of an hour, up to a bound on rows read. Days of every zone begin with one.
 with looked as (
     (select scheduled_at, 'succeeded' as became from duly.attempts_succeeded
       where job_id = $1 and run_id <> job_id and tenant = $2 and run_id >= $4 order by job_id desc, run_id desc limit $5)

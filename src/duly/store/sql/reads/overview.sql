@@ -3,7 +3,7 @@ select job_id, name, state, handler, every_seconds, anchor_at from duly.jobs
  where tenant = $1 and name = $2 and state in ('active', 'paused')
 
 -- name: arguments
--- A payload stands in the row, or in payloads when it is large; that of a schedule's run stands with the job.
+-- A payload is in the row, or in payloads when it is large; that of a schedule's run is with the job.
 select coalesce(found.payload, payloads.body)::text as payload, found.options::text as options, found.generation, true as is_kept
   from (select job_id, generation, payload, options from duly.timers where run_id = $1
         union all select job_id, generation, payload, options from duly.blocked where run_id = $1
@@ -62,7 +62,7 @@ select duly.clock_now(), min(first.due_at) from generate_series(0, 63) as slice(
      order by due_at limit 1) as first
 
 -- name: backlog
--- Whether the installation can work: who lives, and how far staging and reaping are. How long a backlog is says nothing about that.
+-- Return whether the installation can work: live workers and schedulers, and how far staging and reaping are; not the length of a backlog.
 with overloads as materialized (select duly.overloaded() as found)
 select duly.clock_now() as read_at,
        (select count(*) from duly.workers where until > duly.clock_now()) as workers,

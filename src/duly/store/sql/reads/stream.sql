@@ -13,7 +13,7 @@ select pg_current_snapshot()::text as snapshot, duly.cluster() as cluster, scan.
 select pg_current_snapshot()::text as snapshot, duly.clock_now() as read_at, max(fence) as fence from duly.leased
 
 -- name: started
--- What is leased by a worker and due, and was not both at the last look: claimed since, or due since. The box is as large as what
+-- Runs that are leased by a worker and due, and were not both at the last look: claimed since, or due since. The box is as large as what
 -- workers hold. $1: where the last snapshot ended, modulo 2^32; $2: how far below that its oldest open transaction was; $3: those that were
 -- open, as distances too; $5: a fence of some seconds ago.
 select pg_current_snapshot()::text as snapshot, now.read_at, begun.*

@@ -53,7 +53,7 @@ select files.source, files.applied_at, files.applied_by, counted.jobs, counted.d
  where files.tenant = $1 and {which} order by files.source limit $3
 
 -- name: file_jobs
--- The jobs of a file behind a name, each as it stands and as it was applied; with $4, those that have drifted. Cancelled is one that the
+-- The jobs of a file behind a name, each as it is and as it was applied; with $4, those that have drifted. Cancelled is one that the
 -- file did not take away itself, and that nobody has created again.
 with seen as (
     select distinct on (jobs.name) jobs.* from duly.jobs

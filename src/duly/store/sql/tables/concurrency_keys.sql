@@ -20,10 +20,10 @@ keys as (
      order by key limit $3)
 select keys.key, used.slots, coalesce(used.active, 0) as slots_used,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key limit $4) as at_concurrency_key) as waiting,
-       coalesce(used.in_line, false) or exists (
+       coalesce(used.is_fifo, false) or exists (
            select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key and blocked.options ? 'fifo') as is_fifo,
        coalesce(limits.per_second, rates.requested_per_second) as per_second, coalesce(limits.burst, rates.requested_burst) as burst,
-       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'rate' and blocked.key = keys.key limit $4) as in_turn) as waiting_for_rate,
+       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'rate' and blocked.key = keys.key limit $4) as at_rate_limit) as waiting_for_rate,
        limits.slots as limit_slots, limits.per_second as limit_per_second, limits.burst as limit_burst, limits.changed_at
   from keys
   left join lateral (select * from duly.concurrency_keys as one where one.tenant = $1 and one.key = keys.key limit 1) as used on true
@@ -36,10 +36,10 @@ select keys.key, used.slots, coalesce(used.active, 0) as slots_used,
 with keys as (select $2::text collate "C" as key, $3::integer as one)
 select keys.key, used.slots, coalesce(used.active, 0) as slots_used,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key limit $4) as at_concurrency_key) as waiting,
-       coalesce(used.in_line, false) or exists (
+       coalesce(used.is_fifo, false) or exists (
            select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key and blocked.options ? 'fifo') as is_fifo,
        coalesce(limits.per_second, rates.requested_per_second) as per_second, coalesce(limits.burst, rates.requested_burst) as burst,
-       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'rate' and blocked.key = keys.key limit $4) as in_turn) as waiting_for_rate,
+       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'rate' and blocked.key = keys.key limit $4) as at_rate_limit) as waiting_for_rate,
        limits.slots as limit_slots, limits.per_second as limit_per_second, limits.burst as limit_burst, limits.changed_at
   from keys
   left join lateral (select * from duly.concurrency_keys as one where one.tenant = $1 and one.key = keys.key limit 1) as used on true

@@ -1,6 +1,6 @@
 -- name: put
 -- Each tenant has its own number of limits, so that none of them can use up the room for the others. Two who come at once may pass it.
--- What the operator ($7) has set stays, unless it is the operator who asks ($6): asked of the row that is locked.
+-- A limit set by the operator ($7) stays, unless the operator changes it ($6): checked on the locked row.
 insert into duly.limits (tenant, queue, slots, set_by, set_at)
 select $1, $2, $3, $4, duly.clock_now()
  where exists (select from duly.limits where tenant is not distinct from $1 and queue is not distinct from $2)

@@ -10,7 +10,7 @@ select recovery_id, state, down_since, opened_at, decided_at, decided_by, rate, 
  order by state in ('open', 'approved', 'dismissing') desc, opened_at desc limit 1
 
 -- name: held
--- What waits for a decision, of the shards held.
+-- The spans that wait for a decision, of the held shards.
 select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.from_at, backfills.to_at, backfills.total,
        backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, backfills.calendars::text
   from duly.backfills where backfills.recovery_id = $1 and backfills.state = 'active' and backfills.shard = any ($2) and backfills.due_at = 'infinity'

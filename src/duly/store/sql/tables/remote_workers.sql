@@ -1,4 +1,4 @@
--- What workers over HTTP do, each in a session of its tenant; only `foresee` runs outside of one, and names the tenant itself.
+-- Operations of workers over HTTP, each in a session of its tenant; only `foresee` runs outside of one, and names the tenant itself.
 
 -- name: register
 select duly.api_register_worker($1, $2, $3, $4, $5, $6, $7, $8)

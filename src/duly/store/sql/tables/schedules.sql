@@ -84,7 +84,7 @@ select duly.calendar_settled($1, $2, $3::text::jsonb)
 select duly.drop_calendar($1, $2)
 
 -- name: left_out
--- The last occurrence of each job that somebody asked to leave out, and that is yet to come.
+-- The last occurrence of each job that was requested to be left out, and that is yet to come.
 select job_id, max(scheduled_at) from duly.attempts
  where job_id = any ($1::uuid[]) and reason = 'skipped_on_request' and scheduled_at > (select duly.clock_now()) group by job_id
 
@@ -92,7 +92,7 @@ select job_id, max(scheduled_at) from duly.attempts
 select name, definition::text from duly.calendars where tenant = $1 and ($2::text[] is null or name = any ($2)) order by name
 
 -- name: earlier_calendars
--- What calendars were while some of their jobs are timed by that, the newest first.
+-- Earlier definitions of calendars by which some jobs are still timed, the newest first.
 select name, earlier::text from duly.calendars where tenant = $1 and earlier is not null
 
 -- name: using_calendar

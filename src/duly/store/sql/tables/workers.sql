@@ -32,7 +32,7 @@ select worker_id, name, version, queues, handlers, slots, lease, started_at, hea
   from duly.workers
 
 -- name: drain
--- Whether that is new; nothing when the worker does not live.
+-- Return whether that is new; no row when the worker's lease has expired.
 with found as (
     select worker_id, draining_at from duly.workers where worker_id = $1 and until > duly.clock_now() for no key update)
 update duly.workers set draining_at = case when $2 then coalesce(found.draining_at, duly.clock_now()) end

@@ -46,7 +46,7 @@ select workflow_id, tenant, name, state, nodes as node_count, open_nodes, tags, 
   from duly.workflows where workflow_id = $2 and tenant = $1
 
 -- name: nodes
--- Where the run of a node that has not ended stands is shown by its box; of the others nothing is looked up.
+-- The box of a run shows the state of a node that has not ended; of the others nothing is looked up.
 select node.name, node.state, node.run_id, node.handler, node.queue, node.priority, node.item_of, node.items, node.added_by, node.map::text as map,
        node.replays, node.released_at, node.ended_at, node.reason, octet_length(node.result::text) as result_bytes,
        found.box, found.attempt, found.due_at, found.worker_id
@@ -75,7 +75,7 @@ select workflow_id, name, map::text from unnest($1::uuid[], $2::text[]) as reque
   join duly.workflow_nodes using (workflow_id, name)
 
 -- name: faults
--- What went wrong with nodes that others name.
+-- Failures of nodes that others name.
 select workflow_id, name, state, reason, last_attempt from unnest($1::uuid[], $2::text[]) as requested(workflow_id, name)
   join duly.workflow_nodes using (workflow_id, name) where state in ('failed', 'expired', 'cancelled', 'skipped')
 
@@ -86,7 +86,7 @@ select task.task_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.
        exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live
   from duly.workflow_tasks as task join duly.workflows as flow on flow.workflow_id = task.workflow_id
   left join duly.leased on leased.run_id = flow.run_id
- where task.what = 'settle' and duly.is_workflow_task_due(task.due_at, task.tries, (select duly.clock_now())) order by task.task_id limit $1
+ where task.kind = 'settle' and duly.is_workflow_task_due(task.due_at, task.tries, (select duly.clock_now())) order by task.task_id limit $1
 
 -- name: lock_end
 select state, replays from duly.workflows where workflow_id = $1 for share

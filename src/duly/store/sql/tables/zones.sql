@@ -1,5 +1,5 @@
 -- name: state
--- Whether all live schedulers but those of the asker's version have expired, is read with it.
+-- Also returns whether all live schedulers but those of version $1 have expired.
 select zone_data.version, zone_data.after, zone_data.changed, zone_data.before, zone_data.settled_at is not null,
        not exists (select from duly.schedulers where until > duly.clock_now() and tzdb is distinct from $1)
   from (select) as always left join duly.zone_data on true

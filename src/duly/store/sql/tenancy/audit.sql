@@ -12,7 +12,7 @@ select looked.*, looked.detail::text as detail_text,
  order by looked.at desc, looked.audit_id desc
 
 -- name: submitter
--- Who submitted a one-shot, or triggered a run of a job: that is recorded in the transaction that created it.
+-- The caller that submitted a one-shot, or triggered a run of a job, as recorded in the transaction that created it.
 select at, actor_kind, actor, actor_name, action, request_id from duly.audit
  where tenant = $1 and subject_id = $2::text and action in ('job.created', 'run.rerun')
 union all

@@ -12,7 +12,7 @@ exception when insufficient_privilege or undefined_function or feature_not_suppo
     return '';
 end $$;
 
--- Whether a row was written by the transaction it names, or copied by a later one of this cluster. A row that was restored from another
+-- Return whether a row was written by the transaction it names, or copied by a later one of this cluster. A row that was restored from another
 -- cluster names a transaction that is yet to come here. p_xmin: of the row, modulo 2^32.
 create or replace function duly.is_of_this_cluster(p_xid xid8, p_xmin xid) returns boolean language sql stable parallel safe as $$
     select (p_xmin::text::bigint - p_xid::text::bigint + 2147483648) & 4294967295 >= 2147483648

@@ -49,7 +49,7 @@ begin
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
--- Find runs whose receiver has said nothing by its deadline, the oldest first.
+-- Find runs whose receiver has not answered by its deadline, the oldest first.
 create or replace function duly.overdue(p_limit integer)
 returns table (tid tid, fence bigint, {run types},
                worker_id uuid, started_at timestamptz, deadline_at timestamptz)
@@ -78,7 +78,7 @@ begin
     returning awaited.run_id;
 end $$;
 
--- Cancel runs that wait for their receiver: nobody else has a say, so it is done at once.
+-- Cancel runs that wait for their receiver: no other holds them, so it is done at once.
 create or replace function duly.cancel_awaited(p_run_ids uuid[], p_reason text) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column

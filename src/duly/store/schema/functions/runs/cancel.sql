@@ -40,18 +40,18 @@ begin
 end $$;
 
 -- Ask the holders of leased runs to stop.
-create or replace function duly.signal(p_run_ids uuid[], p_what text) returns setof uuid
+create or replace function duly.signal(p_run_ids uuid[], p_kind text) returns setof uuid
 language sql security definer set search_path = pg_catalog, pg_temp as $$
-    insert into duly.signals (worker_id, run_id, fence, what, sent_at)
-    select worker_id, run_id, fence, p_what, duly.clock_now() from duly.leased
+    insert into duly.signals (worker_id, run_id, fence, kind, sent_at)
+    select worker_id, run_id, fence, p_kind, duly.clock_now() from duly.leased
      where run_id = any (p_run_ids) and duly.is_ours(tenant)
-    on conflict (worker_id, run_id, fence, what) do update set sent_at = excluded.sent_at
+    on conflict (worker_id, run_id, fence, kind) do update set sent_at = excluded.sent_at
     returning run_id
 $$;
 
--- Carry out cancels whose run left its holder before the holder heard of them: what waits is cancelled, what somebody
--- else holds by now is asked back. A signal is stale as well when its run has passed from its worker to its receiver, who hears
--- none. The signals are taken first. Whoever gives the run another life takes them too (replay), so that one of the two gets them: a
+-- Carry out cancels whose run left its holder before the holder heard of them: waiting runs are cancelled, runs that
+-- another holds by now are recalled. A signal is stale as well when its run has passed from its worker to its receiver, which gets
+-- none. The signals are taken first. A replay of the run takes them too, so that one of the two gets them: a
 -- cancel does not follow a run into a life for which it was not meant.
 create or replace function duly.carry_out() returns table (run_id uuid, answer text)
 language plpgsql {planned by index, by loop} as $$
@@ -64,7 +64,7 @@ begin
     with stale as (
         delete from duly.signals where ctid = any (array(
             select ctid from duly.signals
-             where signals.what = 'cancel'
+             where signals.kind = 'cancel'
                and not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence
                                   and leased.worker_id = signals.worker_id and leased.worker_id <> duly.receiver())
              limit 1000 for update skip locked))

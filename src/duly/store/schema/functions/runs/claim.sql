@@ -50,8 +50,8 @@ end $$;
 
 -- Choose and lock what a claim takes of these subqueues, up to p_limit runs, and return their row ids. Only what is taken is locked. What is due
 -- comes before what is ahead of its moment; and what a subqueue cannot give goes to the others, in a further round. Unroutable runs are in no subqueue.
--- Of each subqueue it reads from the run on that was the first when the subqueues were found: before it stands what others have taken, which
--- stays in the index until nobody can see it any more. What comes in before it meanwhile is for the next claim.
+-- Of each subqueue it reads from the run on that was the first when the subqueues were found: before it are runs that others have taken, which
+-- stay in the index until no transaction can see them any more. What comes in before it meanwhile is for the next claim.
 -- Under a limit only what is due is taken, because what is held ahead would use up slots. A claim under a limit holds its row
 -- until the commit, and counts in a statement that began after that lock was had: so the count is exact, and who leaves only lowers it.
 -- Runs under the planner settings of the claim that calls it.

@@ -67,23 +67,23 @@ end $$;
 create or replace function duly.callback_by_job(p_tenant integer, p_name text, p_to jsonb, p_event jsonb, p_now timestamptz) returns jsonb
 language plpgsql {planned by index} as $$
 declare
-    v_asked text := p_to->>'job';
-    v_job   duly.jobs;
+    v_name text := p_to->>'job';
+    v_job  duly.jobs;
 begin
-    if v_asked ~ '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' then
-        select * into v_job from duly.jobs where jobs.job_id = v_asked::uuid and jobs.tenant = p_tenant and jobs.state in ('active', 'paused');
+    if v_name ~ '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' then
+        select * into v_job from duly.jobs where jobs.job_id = v_name::uuid and jobs.tenant = p_tenant and jobs.state in ('active', 'paused');
     end if;
     if v_job.job_id is null then
-        select * into v_job from duly.jobs where jobs.tenant = p_tenant and jobs.name = v_asked and jobs.state in ('active', 'paused');
+        select * into v_job from duly.jobs where jobs.tenant = p_tenant and jobs.name = v_name and jobs.state in ('active', 'paused');
     end if;
     if v_job.job_id is null then
-        return jsonb_build_object('job', v_asked, 'skipped', 'no such job');
+        return jsonb_build_object('job', v_name, 'skipped', 'no such job');
     elsif v_job.state = 'paused' then
-        return jsonb_build_object('job', v_asked, 'skipped', 'the job is paused');
+        return jsonb_build_object('job', v_name, 'skipped', 'the job is paused');
     end if;
     insert into duly.completion_callbacks (callback_id, tenant, job_id, event, created_at) values (duly.run_id(p_now, p_name), p_tenant, v_job.job_id, p_event, p_now)
     on conflict do nothing;
-    return jsonb_build_object('job', v_asked, 'job_id', v_job.job_id);
+    return jsonb_build_object('job', v_name, 'job_id', v_job.job_id);
 end $$;
 
 -- Trigger one job with the outcome of a run, as any job is triggered; nothing comes when it was done before. One that went, or was

@@ -40,7 +40,7 @@ begin
 end $$;
 
 -- The record of an end releases dependents, as for workflows; but a run does not know its dependents. So every statement that records anything
--- asks, first of all, whether anybody waits for anything: by the index, whose first page says so. No settings in its head.
+-- asks, first of all, whether any run waits for another: by the index, whose first page says so. No settings in its head.
 create or replace function duly.record_dependency_ends() returns trigger language plpgsql as $$
 begin
     perform from duly.dependencies order by parent limit 1;
@@ -149,11 +149,11 @@ end $$;
 -- Look at runs that wait, so many at a time: at what was submitted while its dependencies were on their way to their ends, at what
 -- depends on one that was skipped, at what was locked, and at what waits no more. How many were looked at.
 --
--- Dependents are visible to all from the submit's commit on. A run that stands in a box then, and that nobody is moving, will
+-- Dependents are visible to all from the submit's commit on. A run that is in a box then, and that no other is moving, will
 -- release them at its end; one that is in no box has ended; one that somebody is moving is looked at again.
 --
 -- A check is recorded half a second ahead at most, so one that lies further ahead is of the time before a step back of the
--- clock: it is due, for nobody knows how much of its wait has passed, and a look too early is only repeated.
+-- clock: it is due, for how much of its wait has passed is unknown, and a look too early is only repeated.
 create or replace function duly.check_dependents(p_limit integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
@@ -182,7 +182,7 @@ begin
     delete from duly.dependents where child = any (v_moved);
     delete from duly.dependencies where child = any (v_moved);
     with requested as materialized (select distinct parent from duly.dependencies where child = any (v_children)),
-    placed as materialized (                           -- One statement, one snapshot: a run stands in one box of it at most.
+    placed as materialized (                           -- One statement, one snapshot: a run is in one box of it at most.
         select parent,
                coalesce((select true from duly.timers where timers.run_id = parent), (select true from duly.blocked where blocked.run_id = parent),
                         (select true from duly.ready where ready.run_id = parent), (select true from duly.leased where leased.run_id = parent), false) as is_live,

@@ -1,4 +1,4 @@
--- How runs are named, spread and ordered. Each is one expression, so that it is inlined where it is called.
+-- Ids, shards and order of runs. Each is one expression, so that it is inlined where it is called.
 
 -- A run's name: 48 bits of its scheduled moment in milliseconds, then 74 bits of a hash (a UUID of version 8, RFC 9562).
 -- One expression, stable like the parts it is made of, so that it is inlined where it is called. domain/runs/run_id.py computes the same.

@@ -1,4 +1,4 @@
--- What a run may carry in its options: what of it is lawful, and what of it stays with its record.
+-- Options of a run: the checks of each, and the part that its record keeps.
 
 -- A number of seconds up to a hundred years, or nothing.
 create or replace function duly.is_span(p_value jsonb) returns boolean language sql immutable parallel safe as $$
@@ -11,7 +11,7 @@ create or replace function duly.is_name(p_value text) returns boolean language s
     select octet_length(p_value) between 1 and 1000 and btrim(p_value) <> ''
 $$;
 
--- Whether every program of ours can read this JSON: at most 64 levels, and no number of more than 4300 digits. What is no longer than 128
+-- Return whether every program of ours can read this JSON: at most 64 levels, and no number of more than 4300 digits. What is no longer than 128
 -- bytes has no room for 65 levels, nor what is no longer than 4300 for such a number.
 create or replace function duly.is_readable(p_value jsonb) returns boolean language sql immutable parallel safe as $$
     select case when octet_length(p_value::text) <= 128 then true
@@ -36,7 +36,7 @@ create or replace function duly.is_rate(p_value jsonb) returns boolean language 
                      and (p_value->1)::numeric between duly.rate_min()::numeric and 1000000 and (p_value->2)::text ~ '^[1-9][0-9]{0,5}$' end
 $$;
 
--- Whether this is a rule for failures: of one error, status or exit code, and what then.
+-- Return whether this is a rule for failures: of one error, status or exit code, and what then.
 create or replace function duly.is_retry_rule(p_value jsonb) returns boolean language sql immutable parallel safe as $$
     select case when jsonb_typeof(p_value) <> 'object' then false
                 else p_value - array['action', 'error', 'status', 'exit', 'delay_seconds'] = '{}' and (p_value->>'action' in ('retry', 'dead', 'snooze')) is true
@@ -79,7 +79,7 @@ create or replace function duly.is_label(p_value jsonb) returns boolean language
     select case when p_value is null then true when jsonb_typeof(p_value) = 'string' then length(p_value #>> '{}') between 1 and 200 else false end
 $$;
 
--- Whether this names callbacks: of every end, of dead letters, or both; each a URL, or a job.
+-- Return whether this names callbacks: of every end, of dead letters, or both; each a URL, or a job.
 create or replace function duly.are_callbacks(p_callbacks jsonb) returns boolean language sql immutable parallel safe as $$
     select case when p_callbacks is null then true when jsonb_typeof(p_callbacks) <> 'object' then false
                 else p_callbacks - array['end', 'failure'] = '{}' and p_callbacks <> '{}'
@@ -103,7 +103,7 @@ create or replace function duly.is_depends_on(p_value jsonb) returns boolean lan
                         from jsonb_array_elements(p_value) as pair) end
 $$;
 
--- What is said besides: the one who checks the rest knows nothing of it, because nobody but a one-shot may say it.
+-- The options without `depends_on`, which only a one-shot may have and is checked apart.
 create or replace function duly.without_dependencies(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
     select case when p_options->'depends_on' is not null then p_options - 'depends_on' else p_options end
 $$;
@@ -114,14 +114,14 @@ create or replace function duly.is_secret_name(p_name text) returns boolean lang
                       '|connection_string|webhook_url')
 $$;
 
--- Whether a URL has a secret in clear text: a login, or a parameter of its query whose name says so.
+-- Return whether a URL has a secret in clear text: a login, or a parameter of its query whose name says so.
 create or replace function duly.is_clear_url(p_url text) returns boolean language sql immutable parallel safe as $$
     select p_url ~ '^[^/?#]*//[^/?#]*@'
         or exists (select from regexp_matches(substring(p_url from '[?](.*)$'), '([^=&;]*)=([^&;]+)', 'g') as parameter
                     where parameter[2] <> '***' and (duly.is_secret_name(parameter[1]) or lower(parameter[1]) in ('sig', 'code', 'jwt')))
 $$;
 
--- Whether a secret among options is not sealed. A run without a target and without callbacks pays nothing.
+-- Return whether a secret among options is not sealed. A run without a target and without callbacks pays nothing.
 create or replace function duly.has_clear_secret(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select case when p_options ?| array['target', 'callbacks'] then
         exists (select from jsonb_path_query(p_options, 'lax $.target.**.headers'::jsonpath) as held

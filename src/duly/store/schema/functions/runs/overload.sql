@@ -1,10 +1,11 @@
 -- Tenants that have more in a queue than it can do, and what is coming to them. docs/decisions/0027-load-shedding-and-recovery.md says why.
 
 -- Record which tenants are overloaded in which queue: their oldest due run there is older than the queue's limit, or, where that is recorded
--- already, than half of it. The backlog of one tenant says nothing of another, whose runs claims share out beside it. Only the head of each subqueue is looked at, or the first of its first runs that somebody can take, where the queue is served at all:
--- runs without a worker for their handler wait for a person. Unroutable runs count where nobody serves its queue. Paused scopes are left out, and so is
+-- already, than half of it. A tenant's backlog does not slow another's runs, because claims share
+-- out between tenants. Only the head of each subqueue is looked at, or the first of its first runs that a worker can take, where the queue is served at all:
+-- runs without a worker for their handler wait for an operator. Unroutable runs count where no worker serves their queue. Paused scopes are left out, and so is
 -- the backfill lane, which is meant to wait.
--- At most about twice a second, however many do it. Returns how many stand there; null: somebody else did it just now.
+-- At most about twice a second, however many do it. Returns how many are recorded; null: another did it just now.
 create or replace function duly.record_overloads(p_default interval, p_subqueues integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
@@ -46,7 +47,7 @@ begin
                     limit 1) as first
              where head.priority < 100 and head.due_at <= v_now
                and not exists (select from duly.pauses where coalesce(pauses.tenant, head.tenant) = head.tenant and coalesce(pauses.queue, head.queue) = head.queue)
-            union all                                  -- Where nobody serves the queue any more, unroutable runs wait like all the rest.
+            union all                                  -- Where no worker serves the queue any more, unroutable runs wait like all the rest.
             select head.tenant, head.queue, head.due_at from (select * from unroutable_heads limit p_subqueues) as head
              where head.priority < 100 and head.due_at <= v_now
                and not exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
@@ -66,7 +67,7 @@ begin
     return (select count(*) from duly.overloads);
 end $$;
 
--- What falls due within the next minutes, counted by queue, minute and rhythm, with one of the tenants whose it is. Of many timers a part of the shards is read, over
+-- Count the fires due within the next minutes, by queue, minute and rhythm, with one of their tenants. Of many timers a part of the shards is read, over
 -- which jobs are spread evenly, and counted for all.
 create or replace function duly.upcoming(p_minutes integer, p_most integer)
 returns table (queue text, minute integer, every_seconds integer, cohort bigint, scheduled_at timestamptz, fires bigint,

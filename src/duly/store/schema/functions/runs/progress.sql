@@ -1,7 +1,6 @@
--- What a run under way leaves beside it: how far it has come, its checkpoint, its log. docs/decisions/0014-progress-logs-subtasks-and-cancel.md says why.
+-- Progress, checkpoint and log of a run under way. docs/decisions/0014-progress-logs-subtasks-and-cancel.md says why.
 
--- How far several runs of a worker have come. In the order of their ids, so that of two who write the same rows none waits for the
--- other in a circle.
+-- Save the progress of several runs of a worker. In the order of their ids, so that two writers of the same rows cannot deadlock.
 create or replace function duly.save_progresses(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_done double precision[], p_totals double precision[], p_notes text[]) returns void
 language plpgsql {planned by index, by loop} as $$

@@ -2,8 +2,8 @@
 -- docs/decisions/0023-concurrency-keys-count-in-one-row.md and docs/decisions/0024-rate-limits-reserve-start-times.md say why.
 
 -- The oldest runs that wait for a reservation at a rate, without those of a queue and a handler that no worker serves: their reservations lie in ready and are
--- not taken. Suspects count separately, because each of them waits until a worker is free for it alone. Kind by kind, however many wait. Who was
--- due by a clock that was set back since waits for its own moment. It is separated after the limit, in the order of which it comes last, so
+-- not taken. Suspects count separately, because each of them waits until a worker is free for it alone. Kind by kind, however many wait. A run that
+-- was due by a clock that was set back since waits for its own moment. It is separated after the limit, in the order of which it comes last, so
 -- that the same indexes serve.
 create or replace function duly.next_at_rate(p_tenant integer, p_key text, p_reservations integer, p_now timestamptz) returns uuid[]
 language plpgsql {planned by index, by loop, in order} as $$
@@ -48,7 +48,7 @@ begin
         select run_id from duly.blocked where blocked.run_id = any (array(select oldest.run_id from oldest)) for update skip locked);
 end $$;
 
--- Give reservations at one rate whose row the caller has locked, up to a second ahead, to the oldest who wait. Those whose reservations nobody takes
+-- Give reservations at one rate whose row the caller has locked, up to a second ahead, to the oldest who wait. Those whose reservations no worker takes
 -- get no more. Moments are rounded up, so that no stretch holds more than it may. Returns how many reservations were given.
 -- When the clock was set back, what is reserved lies as far ahead of now as it lay ahead of the moment it was reckoned at,
 -- as if no time had passed between, and the reservations of the clock before are taken back. A step that is smaller than the distance of reservations
@@ -58,7 +58,7 @@ language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     c_ahead   constant double precision := 1;           -- seconds
-    c_owed    constant double precision := 3155760000;  -- A hundred years, beyond which nobody counts.
+    c_owed    constant double precision := 3155760000;  -- A hundred years, the most that is counted.
     c_reservations   constant integer := 1000;                 -- in one statement
     v_bucket    duly.rate_limits;
     v_limit   duly.key_limits;
@@ -80,7 +80,7 @@ begin
     v_owed := greatest(date_part('epoch', v_bucket.next_at - p_now), 0) * v_bucket.per_second;
     v_bucket.per_second := greatest(coalesce(v_limit.per_second, v_bucket.requested_per_second), duly.rate_min());
     v_bucket.burst := coalesce(v_limit.burst, v_bucket.requested_burst);
-    v_owed := least(v_owed / v_bucket.per_second, c_owed);  -- What is reserved are runs, and not a stretch of time.
+    v_owed := least(v_owed / v_bucket.per_second, c_owed);  -- Reservations are of runs, and not of a stretch of time.
     v_burst := (v_bucket.burst - 1) / v_bucket.per_second;
     v_reservations := least(greatest(floor((c_ahead + v_burst - v_owed) * v_bucket.per_second) + 1, 0), c_reservations);
     v_next := duly.next_at_rate(p_tenant, p_key, v_reservations, p_now);
@@ -100,7 +100,7 @@ begin
         return v_given;
     end if;
     v_bucket.next_at := p_now + ceil(v_owed * 1000000) * interval '1 microsecond';
-    -- Looked at again when the next reservation is near enough to be given, and somebody is due; with nobody waiting, when the row may go.
+    -- Looked at again when the next reservation is near enough to be given, and a run is due; with none waiting, when the row may go.
     v_bucket.look_at := case when v_first is not null then greatest(p_now + greatest(v_owed - v_burst - c_ahead, 0) * interval '1 second', v_first)
                            else v_bucket.next_at end;
     update duly.rate_limits

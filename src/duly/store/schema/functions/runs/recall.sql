@@ -1,11 +1,11 @@
 -- Recall: take back runs that a worker holds ahead of their moment. docs/decisions/0012-runs-held-ahead-can-be-recalled.md says why.
 
--- Whether a request may know how a worker's run stands: workers belong to all tenants, runs to one.
+-- Return whether a request may know the state of a worker's run: workers belong to all tenants, runs to one.
 create or replace function duly.is_our_lease(p_run_id uuid) returns boolean language sql stable as $$
     select not duly.is_tenant_session() or exists (select from duly.leased where leased.run_id = p_run_id and duly.is_ours(leased.tenant))
 $$;
 
--- Whether a run that a worker holds has not started: nothing starts before it is due, and of the due ones the worker names those it has
+-- Return whether a run that a worker holds has not started: nothing starts before it is due, and of the due ones the worker names those it has
 -- not started (docs/decisions/0012-runs-held-ahead-can-be-recalled.md).
 create or replace function duly.is_unstarted(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz, p_now timestamptz) returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -13,7 +13,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
        and duly.is_our_lease(p_run_id)
 $$;
 
--- Whether a run that a worker holds may still start, as far as is known without its answer. Only of a stalled worker the runs that have started
+-- Return whether a run that a worker holds may still start, as far as is known without its answer. Only of a stalled worker the runs that have started
 -- are known: its heartbeat names all others.
 create or replace function duly.may_start(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz) returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -85,12 +85,12 @@ begin
            and ahead.run_id = duly.occurrence_id(ahead.job_id, ahead.scheduled_at, 'schedule')
         union
         select requested.run_id from unnest(p_run_ids) as requested(run_id))
-    insert into duly.signals (worker_id, run_id, fence, what, sent_at)
+    insert into duly.signals (worker_id, run_id, fence, kind, sent_at)
     select leased.worker_id, leased.run_id, leased.fence, 'recall', v_now from held join duly.leased on leased.run_id = held.run_id
      where exists (select from duly.workers where workers.worker_id = leased.worker_id and workers.tenant is null) and not coalesce(leased.options ?| array['concurrency', 'rate'], false)
        and not exists (select from duly.signals as sent where sent.worker_id = leased.worker_id and sent.run_id = leased.run_id
-                          and sent.fence = leased.fence and sent.what = 'cancel')
-    on conflict (worker_id, run_id, fence, what) do update set sent_at = greatest(excluded.sent_at, signals.sent_at + interval '1 microsecond')
+                          and sent.fence = leased.fence and sent.kind = 'cancel')
+    on conflict (worker_id, run_id, fence, kind) do update set sent_at = greatest(excluded.sent_at, signals.sent_at + interval '1 microsecond')
     returning run_id, fence, sent_at;
 end $$;
 
@@ -102,10 +102,10 @@ begin
     select leased.run_id from unnest(p_run_ids, p_fences) as requested(run_id, fence)
       join duly.leased on leased.run_id = requested.run_id and leased.fence = requested.fence
      where exists (select from duly.signals where signals.worker_id = leased.worker_id and signals.run_id = leased.run_id
-                      and signals.fence = leased.fence and signals.what = 'recall');
+                      and signals.fence = leased.fence and signals.kind = 'recall');
 end $$;
 
--- Let recalled runs go on to ready: those that nobody took, and with them the recalls of this caller that nobody answered. Without ids, all
+-- Let recalled runs go on to ready: those that no one took, and with them the recalls of this caller that no worker answered. Without ids, all
 -- that have waited for longer than p_age, because the process that recalled them has died.
 create or replace function duly.put_back(p_run_ids uuid[], p_sent timestamptz[], p_age interval) returns table (run_id uuid, queue text)
 language plpgsql {planned by index, by loop, in order} as $$
@@ -113,7 +113,7 @@ language plpgsql {planned by index, by loop, in order} as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin
-    delete from duly.signals where signals.what = 'recall'
+    delete from duly.signals where signals.kind = 'recall'
        and case when p_run_ids is null then signals.sent_at < v_now - p_age
                 else exists (select from unnest(p_run_ids, p_sent) as ours(run_id, sent_at)
                               where ours.run_id = signals.run_id and signals.sent_at <= ours.sent_at) end;

@@ -25,7 +25,7 @@ begin
         returning leased.*, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
     answered as (
         delete from duly.signals using back
-         where signals.worker_id = back.worker_id and signals.run_id = back.run_id and signals.fence = back.fence and signals.what = 'recall'
+         where signals.worker_id = back.worker_id and signals.run_id = back.run_id and signals.fence = back.fence and signals.kind = 'recall'
         returning signals.run_id),
     recalled as (
         insert into duly.blocked ({run}, waits_for, key, blocked_at)
@@ -37,7 +37,7 @@ begin
         select {run: attempt = attempt - 1}
           from back where not cancelled and not coalesce(options ? 'rate', false) and run_id not in (select answered.run_id from answered)
         on conflict do nothing),
-    in_line as (
+    awaiting_rate as (
         insert into duly.timers ({run}, shard)
         select {run: due_at = scheduled_at, attempt = attempt - 1, options = duly.keeping_slot(options)}, duly.shard_of(job_id)
           from back where not cancelled and options ? 'rate'
@@ -142,7 +142,7 @@ begin
     with overstayed as (
         select leased.run_id, leased.fence, signals.worker_id from duly.signals
           join duly.leased on leased.run_id = signals.run_id and leased.fence = signals.fence and leased.worker_id = signals.worker_id
-         where signals.what = 'cancel' and signals.sent_at <= v_now - p_stop and leased.options->'overlap'->>0 = 'cancel_running'
+         where signals.kind = 'cancel' and signals.sent_at <= v_now - p_stop and leased.options->'overlap'->>0 = 'cancel_running'
            and exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.waits_for = 'concurrency' and blocked.key = leased.options->'concurrency'->>0)
          limit 1000),
     removed as (

@@ -1,11 +1,11 @@
 -- Concurrency keys: which of the waiting runs get a slot.
 
--- Release: give slots to runs. With p_left = 1 the given runs have left their concurrency keys, with 0 they have come to them, and p_arrived are such as
--- have come and stand in no box yet: they go to ready where there is a slot, and to blocked where there is none. Then the oldest
+-- Release: give slots to runs. With p_left = 1 the given runs have left their concurrency keys, with 0 they have come to them, and p_arrived are those that
+-- have come and are in no box yet: they go to ready where there is a slot, and to blocked where there is none. Then the oldest
 -- waiting ones enter while there are slots; a run from `blocked` has waited. Called by every move that takes a run out of ready or
 -- leased, or brings one to a concurrency key, as the last thing it does: keys are locked in one order, and the last transaction to lock a key sees what the one
--- before has done, so that nobody waits for a key with a free slot. A count that was wrong must not hold up what leaves.
--- In FIFO order the first enters when nobody is inside, and nothing that comes before it is due and still in timers. While one in FIFO order is
+-- before has done, so that no run waits for a key with a free slot. A count that was wrong must not hold up what leaves.
+-- In FIFO order the first enters when no other is inside, and nothing that comes before it is due and still in timers. While one in FIFO order is
 -- inside or waits, the key has one slot, also for runs that share it without FIFO. Where a run may wait only in limited company, those beyond the
 -- limit are dropped, with a record: the newest of a queue, the older of a buffer of one.
 create or replace function duly.release(p_tenants integer[], p_options jsonb[], p_left integer, p_arrived duly.blocked[]) returns integer
@@ -44,12 +44,12 @@ begin
         on conflict (tenant, key) do update set slots = excluded.slots where false;
         -- Each key that was named, locked, with the slots that are free after those who left.
         with requested as materialized (
-            select u.tenant, u.key, row.tid, row.active - u.left_slots as active, fifo.is_waiting as has_fifo_waiting, row.in_line,
-                   case when fifo.is_waiting or row.in_line then 1 else row.slots end as slots,
-                   case when fifo.is_waiting or row.in_line then 1 else row.slots end - greatest(row.active - u.left_slots, 0) as free
+            select u.tenant, u.key, row.tid, row.active - u.left_slots as active, fifo.is_waiting as has_fifo_waiting, row.is_fifo,
+                   case when fifo.is_waiting or row.is_fifo then 1 else row.slots end as slots,
+                   case when fifo.is_waiting or row.is_fifo then 1 else row.slots end - greatest(row.active - u.left_slots, 0) as free
               from unnest(v_tenants, v_keys, v_slots, v_left) as u(tenant, key, slots, left_slots)
              cross join lateral (
-                   select concurrency_keys.ctid as tid, concurrency_keys.active, concurrency_keys.in_line and concurrency_keys.active > u.left_slots as in_line,
+                   select concurrency_keys.ctid as tid, concurrency_keys.active, concurrency_keys.is_fifo and concurrency_keys.active > u.left_slots as is_fifo,
                           coalesce((select limits.slots from duly.key_limits as limits where limits.tenant = u.tenant and limits.key = u.key), u.slots,
                                    (select (options->'concurrency'->>1)::integer from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.key
                                      order by due_at, run_id limit 1), 1) as slots
@@ -82,7 +82,7 @@ begin
         -- The waiting runs that enter.
         chosen as materialized (select * from oldest union all select * from first_in_order),
         -- Arriving runs that enter: runs that have waited go before them.
-        passing as materialized (                      -- Who has waited enters before who comes.
+        passing as materialized (                      -- Waiting runs enter before arriving ones.
             select run_id from (
                 select run_id, first_value(room) over key as room, row_number() over key - 1 as number from (
                     select tenant, key, 0 as kind, null::timestamptz as due_at, null::uuid as run_id, sum(free) as room from (
@@ -137,17 +137,17 @@ begin
                and run_id not in (select staged.run_id from staged union all select left_out.run_id from left_out)),
         -- What each key holds afterwards: runs that left are subtracted, runs that entered are counted.
         totals as materialized (
-            select max(tid) as tid, max(slots) as slots, greatest(sum(active), 0) + sum(entered) as active, bool_or(in_line) as in_line from (
-                   select tenant, key, tid, slots, active, 0 as entered, in_line from requested
+            select max(tid) as tid, max(slots) as slots, greatest(sum(active), 0) + sum(entered) as active, bool_or(is_fifo) as is_fifo from (
+                   select tenant, key, tid, slots, active, 0 as entered, is_fifo from requested
                    union all select tenant, options->'concurrency'->>0, null, null, 0, 1, options ? 'fifo' from staged
                    union all select tenant, options->'concurrency'->>0, null, null, 0, 1, options ? 'fifo' from to_rate) as each
              group by tenant, key),
         -- Keys in use say so; unchanged rows are not written.
         counted as (
-            update duly.concurrency_keys set active = totals.active, slots = totals.slots, in_line = totals.in_line from totals
+            update duly.concurrency_keys set active = totals.active, slots = totals.slots, is_fifo = totals.is_fifo from totals
              where concurrency_keys.ctid = totals.tid and totals.active > 0
-               and (concurrency_keys.active, concurrency_keys.slots, concurrency_keys.in_line) <> (totals.active, totals.slots, totals.in_line)),
-        -- A key that nobody uses has no row.
+               and (concurrency_keys.active, concurrency_keys.slots, concurrency_keys.is_fifo) <> (totals.active, totals.slots, totals.is_fifo)),
+        -- A key without runs has no row.
         closed as (
             delete from duly.concurrency_keys where ctid = any (array(select totals.tid from totals where totals.active = 0)))
         select (select count(*) from staged) + (select count(*) from to_rate), array_agg(tenant), array_agg(options->'rate')

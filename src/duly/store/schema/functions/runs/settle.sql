@@ -2,14 +2,14 @@
 --
 -- In these, `(…) is true` keeps the planner from walking all of a worker's leases by their index for each row it looks for.
 
--- Whether the end of a run has a consequence besides its record: it leaves a concurrency key, arms the next fire, or is counted.
+-- Return whether the end of a run has a consequence besides its record: it leaves a concurrency key, arms the next fire, or is counted.
 create or replace function duly.has_consequence(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ?| array['concurrency', 'rearm', 'watch'], false)
 $$;
 
 -- A cancel was requested of this holder: then the run is not retried.
 create or replace function duly.is_cancelling(p_worker_id uuid, p_run_id uuid, p_fence bigint) returns boolean language sql stable as $$
-    select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and what = 'cancel')
+    select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and kind = 'cancel')
 $$;
 
 -- Record successes that have no consequence and take the runs back from their worker. Returns the fences and runs that
@@ -58,7 +58,7 @@ begin
     if not duly.speaks_for(p_worker_id) then
         return;
     end if;
-    with done as (                                     -- What was skipped made no attempt.
+    with done as (                                     -- A skipped run made no attempt.
         delete from duly.leased using unnest(p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects,
                                              p_reasons, p_results, p_details, p_carried)
              as held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail, carried)

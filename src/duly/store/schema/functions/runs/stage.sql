@@ -15,15 +15,15 @@ create or replace function duly.overloaded() returns jsonb language sql stable a
     select jsonb_object_agg(overloads.tenant || '/' || overloads.queue, 0) from duly.overloads
 $$;
 
--- Whether a timer is a next fire of low priority whose tenant is overloaded in its queue: it is staged when that is over.
+-- Return whether a timer is a next fire of low priority whose tenant is overloaded in its queue: it is staged when that is over.
 create or replace function duly.is_postponed(p_overloaded jsonb, p_priority smallint, p_run_id uuid, p_tenant integer, p_queue text) returns boolean
 language sql stable parallel safe as $$
     select p_overloaded is not null and p_priority >= 7 and p_run_id is null and p_overloaded ? (p_tenant || '/' || p_queue)
 $$;
 
--- When the first timer of these shards falls due that is not left where it is. Of the shards in p_full a whole batch was taken up to
--- p_reached: what comes before that is not looked at, because all of it would have to be passed over that was taken just now, and what
--- stands back there, at a concurrency key or behind the last run of its job, is found by the next look. Of timers that share one moment all are passed
+-- Return when the first timer of these shards falls due that is not left where it is. Of the shards in p_full a whole batch was taken up to
+-- p_reached: timers before that are not looked at, because all that were taken just now would have to be passed over, and those that
+-- stay there, at a concurrency key or behind the last run of its job, is found by the next look. Of timers that share one moment all are passed
 -- over as ever. Runs under the planner settings of its caller.
 create or replace function duly.next_due(
     p_shards smallint[], p_overloaded jsonb, p_except uuid[], p_full smallint[], p_reached timestamptz[])
@@ -90,10 +90,10 @@ end $$;
 -- the moment to run or none, how many were missed, the next moment or none and the room for jitter there, what to record as
 -- skipped, and what goes to the backfill lane. Delay is judged at p_read_at, when the fires were requested. What calendars took is
 -- recorded for each job from where it is accountable on.
--- A fire under `skip` stands back while the last run of its job is active, and is judged when it is due. Whether that run is under way is
--- asked by its tenant and id, whichever index is taken, and never by reading a box from end to end: `offset 0` keeps the planner from turning
+-- A fire under `skip` waits while the last run of its job is active, and is judged when it is due. Whether that run is under way is
+-- looked up by its tenant and id, whichever index is taken, and never by reading a box from end to end: `offset 0` keeps the planner from turning
 -- the question round.
--- What comes to a concurrency key with a free slot goes straight to ready; a run in FIFO order that has no number gets one; and the next fires of low
+-- A run that comes to a concurrency key with a free slot goes straight to ready; a run in FIFO order that has no number gets one; and the next fires of low
 -- priority whose tenant is overloaded in their queue stay where they are, to be judged as late when that is over. So does what is named in p_except, by
 -- run or, of a next fire, by job: something of it was refused before, and must not block all others. Where p_only names some in the same
 -- way, all others stay too: so what is refused is found by halves.

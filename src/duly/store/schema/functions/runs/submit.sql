@@ -1,4 +1,4 @@
--- Submit one-shots. They only insert: the caller's transaction may stay open for minutes, and must delay nobody. What is due within
+-- Submit one-shots. They only insert: the caller's transaction may stay open for minutes, and must delay no other. What is due within
 -- the horizon goes straight to ready, the rest to timers.
 
 -- For any language, inside the caller's own transaction: select duly.submit('send_report', '{"customer": 7}').

@@ -218,7 +218,7 @@ begin
          order by requested.number);
 end $$;
 
--- Whether a worker was asked to take nothing more.
+-- Return whether a worker was asked to take nothing more.
 create or replace function duly.is_draining(p_worker_id uuid) returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select exists (select from duly.workers where worker_id = p_worker_id and draining_at is not null and duly.is_ours(tenant))

@@ -54,7 +54,7 @@ begin
     priority := v_head.priority;
 end $$;
 
--- Whether any run is unroutable, of these queues and handlers, and of this tenant where one is given. Looked up pair by pair, because not every
+-- Return whether any run is unroutable, of these queues and handlers, and of this tenant where one is given. Looked up pair by pair, because not every
 -- version of PostgreSQL takes two lists into one index; and first whether any run is unroutable at all, because mostly nothing does.
 create or replace function duly.has_unroutable(p_queues text[], p_handlers text[], p_tenant integer) returns boolean language sql stable as $$
     select exists (select from duly.ready where ready.is_unroutable order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1)
@@ -66,7 +66,7 @@ create or replace function duly.has_unroutable(p_queues text[], p_handlers text[
 $$;
 
 -- Make claimable again unroutable runs of these queues, handlers and tenant, about p_limit runs: of each subqueue the oldest, and of each as many.
--- What somebody has locked is left for the next time. Gives how many there were.
+-- Locked runs are left for the next time. Returns how many there were.
 create or replace function duly.restore_routable(p_queues text[], p_handlers text[], p_tenant integer, p_limit integer) returns integer
 language plpgsql {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
@@ -136,7 +136,7 @@ begin
 end $$;
 
 -- Runs that are due and that no live worker can run, by queue and handler, those that have waited longest first: how many, since when, of which
--- tenants, and whether more may be behind what was looked at. Of each of p_subqueues subqueues it looks at the first p_runs, because what nobody takes
+-- tenants, and whether more may be behind what was looked at. Of each of p_subqueues subqueues it looks at the first p_runs, because those that no worker takes
 -- stays in front; of unroutable runs, at the first p_runs of p_subqueues kinds. A worker that is drained takes nothing.
 create or replace function duly.unroutable(p_subqueues integer, p_runs integer, p_kinds integer)
 returns table (queue text, handler text, runs bigint, is_more boolean, oldest_due_at timestamptz, tenants integer[], is_served boolean)

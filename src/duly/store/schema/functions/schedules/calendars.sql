@@ -1,4 +1,4 @@
--- Calendars: kept, changed and dropped. How schedules are timed anew by what they have become stands in next_fire.sql.
+-- Calendars: kept, changed and dropped. next_fire.sql times schedules anew after a change.
 
 -- Keep a calendar, new or changed. What it was stays beside it until its jobs are timed anew.
 create or replace function duly.put_calendar(p_tenant integer, p_name text, p_definition jsonb) returns void

@@ -4,10 +4,10 @@
 -- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due. A
 -- schedule whose coming run a worker holds is `held`: nothing is changed, and the caller recalls that run first (recall.sql). Only a pause
 -- settles for a run whose worker did not answer. A spent schedule, whose last occurrence is staged, is `over` unless that is taken back.
--- So is another tenant's: whose it is, take_next_fire checks.
+-- So is another tenant's: take_next_fire checks the owner.
 
 -- Stop a schedule. What is staged is taken back, so that it fires after all if the schedule goes on before its moment. While p_settles is null,
--- nobody has asked the workers yet, and any first attempt that one holds is out of reach: only its worker knows whether it has started.
+-- the workers have not been asked yet, and any first attempt that one holds is out of reach: only its worker knows whether it has started.
 create or replace function duly.pause(
     p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[], p_settles boolean)
 returns text
@@ -208,7 +208,7 @@ begin
     end if;
     v_floor := (select max(moment) from unnest(p_moments) as moment where moment < v_timer.scheduled_at);
     if p_first_at is not null and v_floor > coalesce(p_floor, '-infinity') then
-        perform duly.put_next_fire(v_timer);        -- What was taken back is pending again.
+        perform duly.put_next_fire(v_timer);        -- Runs that were taken back are pending again.
         return query select 'again', v_floor;
         return;
     end if;

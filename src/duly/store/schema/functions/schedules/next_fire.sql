@@ -71,7 +71,7 @@ end $$;
 
 ----------------------------------------------------------------------------------------- what is staged, and taken back
 
--- Whether a run is under way: waiting, leased by a worker, or between two attempts.
+-- Return whether a run is under way: waiting, leased by a worker, or between two attempts.
 create or replace function duly.is_active(p_run_id uuid) returns boolean
 language plpgsql stable {planned by index} as $$
 begin
@@ -79,7 +79,7 @@ begin
         or exists (select from duly.blocked where blocked.run_id = p_run_id) or exists (select from duly.timers where timers.run_id = p_run_id);
 end $$;
 
--- Whether the end of a run under way will arm the next fire of its schedule.
+-- Return whether the end of a run under way will arm the next fire of its schedule.
 create or replace function duly.will_rearm(p_run_id uuid) returns boolean
 language plpgsql stable {planned by index} as $$
 begin
@@ -89,7 +89,7 @@ begin
         or exists (select from duly.timers where timers.run_id = p_run_id and timers.options ? 'rearm');
 end $$;
 
--- The fires of a schedule that can be taken back, the latest thousand: never tried, not due and held by nobody, or given back by their worker
+-- The fires of a schedule that can be taken back, the latest thousand: never tried, not due and not held, or given back by their worker
 -- on request, due or not. The last one of a spent schedule can be, due or not: its schedule speaks of it until it starts. They are locked, so that
 -- no claim takes them. A run with a concurrency key is none of them: it holds its slot.
 create or replace function duly.lock_staged(p_timer duly.timers, p_now timestamptz) returns setof duly.ready
@@ -109,13 +109,13 @@ begin
      order by scheduled_at desc limit 1000 for update;
 end $$;
 
--- How many runs a schedule has left when so many are taken back. A spent one without `max_runs` is bounded by its rule alone.
+-- Return how many runs a schedule has left when so many are taken back. A spent one without `max_runs` is bounded by its rule alone.
 create or replace function duly.runs_left_with(p_timer duly.timers, p_recalled integer) returns integer language sql stable as $$
     select case when (p_timer).runs_left = 0 and (select jobs.schedule->>'max_runs' from duly.jobs where jobs.job_id = (p_timer).job_id) is null
                 then null else (p_timer).runs_left + p_recalled end
 $$;
 
--- Whether a coming run of a schedule is out of reach: a worker holds it, or it is on its way there or back. What can be taken back stays
+-- Return whether a coming run of a schedule is out of reach: a worker holds it, or it is on its way there or back. What can be taken back stays
 -- locked, so that the answer holds until the end of the transaction.
 create or replace function duly.is_coming_run_held(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns boolean
 language plpgsql {planned by index, in order} as $$
@@ -133,7 +133,7 @@ begin
 end $$;
 
 -- Take back what a schedule has staged, as far back as its coming runs go without a gap: not behind one that has started, is due in its
--- queue, or was left out. The next fire then stands as if they had not been staged.
+-- queue, or was left out. The next fire is then as if they had not been staged.
 create or replace function duly.withdraw(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns duly.timers
 language plpgsql {planned by index} as $$
 #variable_conflict use_column
@@ -175,7 +175,7 @@ create or replace function duly.accountable_from(p_job_id uuid, p_previous times
     select greatest(coalesce(timed_at, created_at), p_previous) from duly.jobs where jobs.job_id = p_job_id
 $$;
 
--- What one job has to record of what its cohort skips. Of what calendars took, that is what came since it is accountable: `cuts`
+-- Return the skips that one job records, of those of its cohort. Of skips by calendars, those since it is accountable: `cuts`
 -- say how many are left from an occurrence on. A job that came too late to be among them has the last one at least.
 create or replace function duly.skips_of(p_skips jsonb, p_job_id uuid, p_previous timestamptz)
 returns table (reason text, first timestamptz, last timestamptz, count bigint) language sql stable as $$

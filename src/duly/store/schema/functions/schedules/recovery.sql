@@ -1,7 +1,7 @@
 -- Recovery: decisions about the fires missed while everything was down. docs/decisions/0027-load-shedding-and-recovery.md says why.
 
--- Record that somebody stages. When nobody did for longer than p_after, a recovery opens, before anything is staged; one that was dismissed
--- before, or of which nothing is left, ends then, so that it hides no second outage. Returns the one that is not over.
+-- Record that a scheduler stages. After longer than p_after without staging, a recovery opens, before anything is staged; one that was
+-- dismissed before, or of which nothing is left, ends then, so that it hides no second outage. Returns the one that is not over.
 create or replace function duly.record_staging(p_after interval, p_recovery_id uuid)
 returns table (recovery_id uuid, state text, opened_at timestamptz, rules jsonb, rate double precision, is_new boolean)
 language plpgsql {planned by index} as $$
@@ -28,8 +28,7 @@ begin
       from duly.recoveries where recoveries.state in ('open', 'approved', 'dismissing');
 end $$;
 
--- What was missed waits, due never, while a recovery is open; and for a moment after a decision, for the sake of a scheduler that
--- has yet to hear of it.
+-- Missed fires wait, due never, while a recovery is open; and for a moment after a decision, for a scheduler that has yet to read it.
 create or replace function duly.defer_missed() returns trigger language plpgsql as $$
 begin
     select recoveries.recovery_id into new.recovery_id from duly.recoveries

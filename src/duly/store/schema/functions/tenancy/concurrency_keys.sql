@@ -1,6 +1,6 @@
--- Concurrency keys of a run: where it waits, and whether it keeps its slot. docs/decisions/0023-concurrency-keys-count-in-one-row.md says why.
+-- Concurrency keys of a run: the key it waits at, and whether it keeps its slot. docs/decisions/0023-concurrency-keys-count-in-one-row.md says why.
 --
--- Whether a run waits for more than its moment: a slot, or a reservation. A run that needs a slot carries {"concurrency": [name, slots]} in its options.
+-- Return whether a run waits for more than its moment: a slot, or a reservation. A run that needs a slot carries {"concurrency": [name, slots]} in its options.
 create or replace function duly.has_limits(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ?| array['concurrency', 'rate'], false)
 $$;
@@ -10,12 +10,12 @@ create or replace function duly.holds_slot(p_options jsonb) returns boolean lang
     select coalesce(p_options ? 'has_slot', false)
 $$;
 
--- Whether a run has to wait for something before it is ready: a slot that it does not hold, or a reservation, which each attempt needs.
+-- Return whether a run has to wait for something before it is ready: a slot that it does not hold, or a reservation, which each attempt needs.
 create or replace function duly.must_enter(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ? 'rate' or (p_options ? 'concurrency' and not p_options ? 'has_slot'), false)
 $$;
 
--- Whether all it needs is a slot, so that it may go there straight from its timer.
+-- Return whether all it needs is a slot, so that it may go there straight from its timer.
 create or replace function duly.may_pass(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ? 'concurrency' and not p_options ?| array['has_slot', 'overlap', 'fifo', 'rate'], false)
 $$;
@@ -33,7 +33,7 @@ create or replace function duly.keeping_slot(p_options jsonb) returns jsonb lang
     select case when p_options ? 'concurrency' then p_options || '{"has_slot": true}' else p_options end
 $$;
 
--- Whether a run keeps the slot of its concurrency key until it is over: a retry is part of it, and what comes next must not go before it.
+-- Return whether a run keeps the slot of its concurrency key until it is over: a retry is part of it, and what comes next must not go before it.
 create or replace function duly.keeps_slot(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ?| array['overlap', 'fifo'], false)
 $$;

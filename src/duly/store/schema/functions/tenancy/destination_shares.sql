@@ -1,7 +1,7 @@
--- Shares: what each worker may send to a destination, granted under the lock of the destination's row; and runs that wait for one.
+-- Shares: requests that each worker may send to a destination, granted under the lock of the destination's row; and runs that wait for one.
 -- docs/decisions/0030-workers-share-destination-limits.md says why.
 
--- How much may be sent a second: its own limit, and after an outage the ramp. Null: any amount.
+-- Return the requests a second that a destination may be sent: its limit, and after an outage the ramp. Null: no limit.
 create or replace function duly.destination_rate(p_destination duly.destinations, p_now timestamptz) returns double precision language sql stable as $$
     select least(p_destination.rate_per_second, case when p_now < p_destination.ramp_until then p_destination.ramp_rate
         * case when p_destination.ramp_grows then power(2, least(20, greatest(0, floor(date_part('epoch', p_now - p_destination.state_changed_at))))) else 1 end end)
@@ -21,7 +21,7 @@ $$;
 -- destinations by tenant and origin.
 create or replace function duly.report_destinations(
     p_worker_id uuid, p_number bigint, p_ids uuid[], p_tenants integer[], p_origins text[], p_healthy integer[], p_failing integer[],
-    p_streaks integer[], p_asked double precision[], p_in_flight integer[], p_waiting integer[], p_wanted integer[], p_holds integer[],
+    p_streaks integer[], p_requested double precision[], p_in_flight integer[], p_waiting integer[], p_wanted integer[], p_holds integer[],
     p_tokens integer[], p_spares integer[], p_retries integer[], p_rejected integer[], p_ahead double precision)
 returns table (tenant integer, origin text, ceiling integer, granted integer, is_contended boolean, state text, state_version integer, openings integer,
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
@@ -50,7 +50,7 @@ begin
     if not found then                                  -- This report or a later one has been answered.
         return;
     end if;
-    for v_report in select * from unnest(p_ids, p_tenants, p_origins, p_healthy, p_failing, p_streaks, p_asked, p_in_flight, p_waiting, p_wanted,
+    for v_report in select * from unnest(p_ids, p_tenants, p_origins, p_healthy, p_failing, p_streaks, p_requested, p_in_flight, p_waiting, p_wanted,
                                        p_holds, p_tokens, p_spares, p_retries, p_rejected)
                       as u(id, tenant, origin, healthy, failing, streak, requested, in_flight, waiting, wanted, holds, tokens, spare, retries, rejected)
                    order by u.tenant, u.origin collate "C" loop
@@ -78,7 +78,7 @@ begin
         v_row.failing := v_row.failing + v_report.failing;
         v_row.failures_in_a_row := case when v_report.healthy > 0 then v_report.streak else v_row.failures_in_a_row + v_report.failing end;
         v_row.successes_in_a_row := case when v_report.failing > 0 then 0 else v_row.successes_in_a_row + v_report.healthy end;
-        v_row.requested_until := case                      -- What is over is forgotten: were the clock set back, it would lie ahead again.
+        v_row.requested_until := case                      -- A past one is cleared: were the clock set back, it would lie ahead again.
             when v_report.requested > 0 then greatest(v_row.requested_until, v_now + make_interval(secs => v_report.requested))
             when v_row.requested_until > v_now then v_row.requested_until else '-infinity' end;
 
@@ -187,7 +187,7 @@ begin
            d.failures_in_a_row, d.successes_in_a_row, d.healthy + d.healthy_before, d.failing + d.failing_before,
            duly.seconds_until(d.wait_until, v_now), duly.seconds_until(d.requested_until, v_now), date_part('epoch', v_now - d.state_changed_at), d.steady_rate,
            d.slots, live.in_flight, live.waiting,
-           greatest(d.pace, (d.healthy_total + d.failing_total - d.answers_before) / greatest(0.75, date_part('epoch', v_now - d.answers_at))),
+           greatest(d.measured_rate, (d.healthy_total + d.failing_total - d.answers_before) / greatest(0.75, date_part('epoch', v_now - d.answers_at))),
            limits.rate, duly.destination_tokens(d, limits.rate, v_now),
            coalesce(d.retry_share, 0.2), coalesce(d.rejected_at > v_now - interval '1 second', false)
       from named
@@ -221,7 +221,7 @@ begin
         continue when not found;
         -- Workers report about four times a second: over a shorter stretch their answers say nothing.
         update duly.destinations
-           set pace = (healthy_total + failing_total - answers_before) / date_part('epoch', v_now - answers_at),
+           set measured_rate = (healthy_total + failing_total - answers_before) / date_part('epoch', v_now - answers_at),
                answers_before = healthy_total + failing_total, answers_at = v_now
          where destinations.destination_id = v_row.destination_id and destinations.answers_at < v_now - interval '0.75 seconds';
         destination_id := v_row.destination_id;

@@ -1,7 +1,7 @@
 -- Workers over HTTP: each belongs to a tenant, and sees, holds and settles runs of that tenant alone.
 -- docs/decisions/0013-workers-over-http.md says why.
 
--- Whether a worker's leases are this session's. An expired worker may still offer outcomes: they meet no
+-- Return whether a worker's leases are this session's. An expired worker may still offer outcomes: they meet no
 -- lease, or one of this tenant.
 create or replace function duly.is_our_worker(p_worker_id uuid) returns boolean
 language plpgsql stable {planned by index} as $$
@@ -9,7 +9,7 @@ begin
     return not exists (select from duly.workers where workers.worker_id = p_worker_id and (workers.tenant is null or not duly.is_ours(workers.tenant)));
 end $$;
 
--- The same, asked of requests alone: the engine speaks for every worker. One expression, so that it is inlined.
+-- The same, for requests alone: the engine speaks for every worker. One expression, so that it is inlined.
 create or replace function duly.speaks_for(p_worker_id uuid) returns boolean language sql stable as $$
     select case when duly.is_tenant_session() then duly.is_our_worker(p_worker_id) else true end
 $$;
@@ -68,7 +68,7 @@ begin
       from unnest(p_held, p_fences) as held(run_id, fence)
      where not exists (select from duly.leased where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true);
     select coalesce(array_agg(signals.run_id), '{}'), coalesce(array_agg(signals.fence), '{}') into cancel_runs, cancel_fences
-      from duly.signals where signals.worker_id = p_worker_id and signals.what = 'cancel'
+      from duly.signals where signals.worker_id = p_worker_id and signals.kind = 'cancel'
        and exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence);
 end $$;
 
@@ -143,7 +143,7 @@ begin
     elsif v_worker.claim_number >= p_number then
         raise exception using errcode = 'DU013', message = format('claim %s of worker %s is over: claim %s was answered', p_number, p_worker_id, v_worker.claim_number);
     elsif v_worker.safe_until < v_now then
-        return;                                        -- What it started now would be taken for not started, should it die.
+        return;                                        -- A run that it started now would count as not started, should the worker die.
     end if;
     v_open := duly.open_queues(v_worker.queues, v_worker.tenant);
     v_room := least(p_limit, v_worker.slots - (select count(*) from duly.leased where leased.worker_id = p_worker_id));

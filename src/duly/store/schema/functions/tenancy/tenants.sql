@@ -3,13 +3,13 @@
 -- A function that the API's role may call has its owner's rights and a fixed search path, and checks itself whose the rows are: a tenant that
 -- it is given with `must_be_ours`, a row with `is_ours` in its `where`. Rows of another tenant are as unknown as rows that never were.
 
--- Whether a tenant's request calls, and not the engine. The setting names the role that the session took on, also inside a function with its
+-- Return whether a tenant's request calls, and not the engine. The setting names the role that the session took on, also inside a function with its
 -- owner's rights. One expression, so that it is inlined: this comparison is all that the engine pays for the wall.
 create or replace function duly.is_tenant_session() returns boolean language sql stable as $$
     select current_setting('role') = 'duly_api'
 $$;
 
--- Whether rows of a tenant are this session's business: every tenant's for the engine, its own tenant's for a request.
+-- Return whether rows of a tenant are this session's business: every tenant's for the engine, its own tenant's for a request.
 create or replace function duly.is_ours(p_tenant integer) returns boolean language sql stable as $$
     select case when duly.is_tenant_session() then coalesce(p_tenant = duly.current_tenant(), false) else true end
 $$;

@@ -1,7 +1,7 @@
 -- Subtasks: runs that another run has requested. docs/decisions/0014-progress-logs-subtasks-and-cancel.md says why.
 
--- Record whose runs these are. The parent must be under way: what has ended asks for nothing more. It is read and not locked, for a
--- submit holds up nobody.
+-- Record the parents of these runs. A parent must be under way: one that has ended requests nothing more. It is read and not locked: a
+-- submit must block no other.
 create or replace function duly.record_subtasks(p_tenant integer, p_parents uuid[], p_run_ids uuid[]) returns void
 language plpgsql {planned by index, by loop} as $$
 declare
@@ -41,7 +41,7 @@ begin
     perform duly.admit(p_tenant, 0, case when replayed then 0 else 1 end);
 end $$;
 
--- Many, of which some have a parent. Whose they are, submit_many checks.
+-- Many, of which some have a parent. submit_many checks their tenant.
 create or replace function duly.submit_subtasks(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval)

@@ -102,7 +102,7 @@ begin
     perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
 end $$;
 
--- Take back once more what of a paused workflow has come up since, as long as anything of it is under way. The state is asked under the lock, so
+-- Take back once more what of a paused workflow has come up since, as long as anything of it is under way. The state is read under the lock, so
 -- that one that was resumed meanwhile goes on.
 create or replace function duly.withdraw_nodes(p_workflow_id uuid) returns void
 language plpgsql {planned by index, by loop} as $$
@@ -119,7 +119,7 @@ begin
             perform duly.add_workflow_task(p_workflow_id, 'withdraw', v_now + interval '0.5 seconds');
         end if;
     elsif v_state = 'running' then
-        perform duly.look(p_workflow_id, v_now);        -- What was just taken back is let go again.
+        perform duly.look(p_workflow_id, v_now);        -- Runs that were just taken back are released again.
     end if;
 end $$;
 

@@ -8,7 +8,7 @@ create or replace function duly.node_run_id(p_workflow_id uuid, p_node text) ret
     select duly.run_id(duly.created_at(p_workflow_id), p_workflow_id::text || '/' || p_node)
 $$;
 
--- Whether an edge holds, of a parent that has ended so. domain/workflows/workflow.py says the same.
+-- Return whether an edge holds, of a parent that has ended so. domain/workflows/workflow.py says the same.
 create or replace function duly.holds_for(p_on text, p_state text) returns boolean language sql immutable parallel safe as $$
     select case p_on when 'success' then p_state = 'succeeded' when 'failure' then p_state in ('failed', 'expired', 'cancelled') else true end
 $$;
@@ -86,7 +86,7 @@ begin
         returning *),
     unneeded as (delete from duly.checkpoints using taken where checkpoints.run_id = taken.run_id),
     leaving as (                                       -- A slot that is held is given back outside of the workflow's lock.
-        insert into duly.workflow_tasks (workflow_id, what, due_at, leaving)
+        insert into duly.workflow_tasks (workflow_id, kind, due_at, leaving)
         select (options->'node'->>0)::uuid, 'leave', p_now,
                jsonb_build_object('job_id', job_id, 'tenant', tenant, 'options', jsonb_build_object('concurrency', options->'concurrency'))
           from taken where duly.holds_slot(options)),

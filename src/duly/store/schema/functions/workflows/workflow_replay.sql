@@ -55,7 +55,7 @@ begin
            and not exists (select from duly.workflow_edges as edge
                              join duly.workflow_nodes as child on child.workflow_id = p_workflow_id and child.name = edge.child and child.state = 'succeeded'
                             where edge.workflow_id = p_workflow_id and edge.parent = node.name and edge.on_end <> 'success'));
-    for v_first in                                     -- What lies behind another of them is done with that; items are seen to by their map.
+    for v_first in                                     -- Nodes behind another of them are done with that one; items, by their map.
         with recursive behind as (
             select edge.child as name from duly.workflow_edges as edge where edge.workflow_id = p_workflow_id and edge.parent = any (v_undone)
             union select edge.child from behind join duly.workflow_edges as edge on edge.workflow_id = p_workflow_id and edge.parent = behind.name)

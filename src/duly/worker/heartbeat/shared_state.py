@@ -1,11 +1,11 @@
-"""Marks: memory that a worker shares with its heartbeat process, which must know what a frozen interpreter cannot say.
+"""Memory that a worker shares with its heartbeat process, so that it can be read while the interpreter is frozen.
 
-The worker writes when its engine last turned, which runs have started, and since when a handler blocks the handlers'
-loop. The heartbeat process writes until when the lease is renewed, and whether it considers the engine stalled.
+The worker writes when its engine's loop last passed, which runs have started, and since when a handler blocks the
+handlers' loop. The heartbeat process writes until when the lease is renewed, and whether it considers the engine stalled.
 
-A run is marked before the worker checks whether it may start it, and stays marked until its outcome is written. So once
-the last moment has passed at which the heartbeat process allowed any start, it knows that every unmarked run was not
-started and will not be.
+A run is entered before the worker checks whether it may start it, and stays until its outcome is written. So once the
+last moment has passed at which the heartbeat process allowed any start, every run without an entry was not started and
+will not be.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 CAPACITY = 16_384  # more than can run and wait for their outcome to be written: a full outbox closes the intake
-_TURNED, _BLOCKED, _BLOCKER, _OVERFLOWED, _RENEWED, _STALLED = range(0, 48, 8)
+_TICKED, _BLOCKED, _BLOCKER, _OVERFLOWED, _RENEWED, _STALLED = range(0, 48, 8)
 _HEADER_BYTES = 64
 _NUMBER = Struct("=d")
 _ENTRY = Struct("=16sqii")  # run, fence (0: free), thread, whether a handler's own code runs in the worker's process
@@ -28,7 +28,7 @@ _FREE = bytes(_ENTRY.size)
 
 
 class _Own(threading.local):
-    """The id of each thread, cached: the system call would cost more than the mark."""
+    """The id of each thread, cached: the system call would cost more than the entry."""
 
     def __init__(self) -> None:
         self.thread = threading.get_native_id()
@@ -43,7 +43,7 @@ class Started(NamedTuple):
     is_inside: bool  # user code runs in the worker's process, so it may block it
 
 
-class Marks:
+class SharedState:
     """The shared memory of one life of a worker. Any thread of the worker may write."""
 
     def __init__(self, shared: int | None = None) -> None:
@@ -61,12 +61,12 @@ class Marks:
 
     # ---------------------------------------------------------------------------------------------------- by the worker
 
-    def turn(self, monotonic: float) -> None:
-        """Record that the engine has turned."""
-        self._write(_TURNED, monotonic)
+    def tick(self, monotonic: float) -> None:
+        """Record that the engine's loop has passed."""
+        self._write(_TICKED, monotonic)
 
     def start(self, run_id: UUID, fence: int, *, is_inside: bool) -> None:
-        """Mark a run that is about to start, on the thread on which it will."""
+        """Enter a run that is about to start, on the thread on which it will."""
         name = (run_id, fence)
         if name in self._offsets:
             return
@@ -79,13 +79,13 @@ class Marks:
         self._memory[at : at + _ENTRY.size] = run_id.bytes + _AFTER_RUN.pack(fence, self._own.thread, is_inside)
 
     def end(self, run_id: UUID, fence: int) -> None:
-        """Remove the mark: its outcome is written, or it was not started after all."""
+        """Remove the entry: its outcome is written, or it was not started after all."""
         if (at := self._offsets.pop((run_id, fence), None)) is not None:
             self._memory[at : at + _ENTRY.size] = _FREE
             self._free.append(at)
 
     def has(self, run_id: UUID, fence: int) -> bool:
-        """Return whether a run is marked: its handler was called, or is about to be."""
+        """Return whether a run has an entry: its handler was called, or is about to be."""
         return (run_id, fence) in self._offsets
 
     def block(self, since: float, run_id: UUID | None, fence: int) -> None:
@@ -95,7 +95,7 @@ class Marks:
         self._write(_BLOCKED, since)
 
     def unblock(self) -> None:
-        """Record that the handlers' loop turns again."""
+        """Record that the handlers' loop passes again."""
         self._write(_BLOCKED, 0.0)
 
     @property
@@ -111,13 +111,13 @@ class Marks:
     # ----------------------------------------------------------------------------------------- by the heartbeat process
 
     @property
-    def turned_at(self) -> float:
-        """Return when the engine last turned."""
-        return self._read(_TURNED)
+    def ticked_at(self) -> float:
+        """Return when the engine's loop last passed."""
+        return self._read(_TICKED)
 
     @property
     def blocked_since(self) -> float | None:
-        """The moment since which a handler blocks the handlers' loop; None: it turns."""
+        """The moment since which a handler blocks the handlers' loop; None: nothing blocks it."""
         return self._read(_BLOCKED) or None
 
     @property
@@ -128,7 +128,7 @@ class Marks:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether every started run is marked; otherwise, which runs have not started is unknown."""
+        """Return whether every started run has an entry; otherwise, which runs have not started is unknown."""
         return not self._read(_OVERFLOWED)
 
     @property
@@ -168,7 +168,7 @@ class _SharedFile:
             self.descriptor = shared
             return
         if hasattr(os, "memfd_create"):
-            self.descriptor = os.memfd_create("duly-marks")
+            self.descriptor = os.memfd_create("duly-worker-state")
         else:
             with tempfile.TemporaryFile() as file:
                 file.write(bytes(size))
