@@ -456,7 +456,7 @@ class TestLoop:
                 await asyncio.Event().wait()
 
             await database.execute(WORK["_deliver_callbacks"])
-            monkeypatch.setattr(service, "tell", tell_for_ever)
+            monkeypatch.setattr(service, "deliver", tell_for_ever)
             running = asyncio.create_task(maintenance.run())
             async with asyncio.timeout(5):
                 await asked.wait()

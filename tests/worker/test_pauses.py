@@ -153,7 +153,7 @@ async def test_isolated_run_whose_child_is_still_starting_is_paused(url, store, 
 
     def slow(process_pool, app_path):
         real(process_pool, app_path)
-        take = process_pool._background.take
+        take = process_pool._children.take
 
         async def take_slowly():
             loop.call_soon_threadsafe(taken.set)
@@ -161,7 +161,7 @@ async def test_isolated_run_whose_child_is_still_starting_is_paused(url, store, 
                 await asyncio.sleep(0.01)
             return await take()
 
-        process_pool._background.take = take_slowly
+        process_pool._children.take = take_slowly
 
     monkeypatch.setattr(ProcessPool, "__init__", slow)
     async with working(url, app.app.registry, app_path=app.PATH) as worker:
