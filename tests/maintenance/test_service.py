@@ -456,11 +456,7 @@ class TestLoop:
                 await asyncio.Event().wait()
 
             await database.execute(WORK["_deliver_callbacks"])
-<<<<<<< HEAD
             monkeypatch.setattr(service, "deliver", deliver_for_ever)
-=======
-            monkeypatch.setattr(service, "deliver", tell_for_ever)
->>>>>>> d0deb811a9370324bf6a332c299cf41a2cc35736
             running = asyncio.create_task(maintenance.run())
             async with asyncio.timeout(5):
                 await asked.wait()
