@@ -38,14 +38,14 @@ async def furnish(house: House) -> dict[str, str]:
     dead = [await house.submit("fails", why=ERRORS[number % 3].format(number)) for number in range(24)]
     running = [await house.submit("takes_long") for _ in range(2)]
     waiting = {"target": {"type": "function", "handler": "greet"}, "queue": "mail"}
-    follows = (await house.ask("POST", "/v1/jobs", {**waiting, "depends_on": running[:1]}))["job_id"]
+    dependent = (await house.ask("POST", "/v1/jobs", {**waiting, "depends_on": running[:1]}))["job_id"]
     for _ in range(5):
         await house.ask("POST", "/v1/jobs", waiting)
     await house.ask("PUT", "/v1/limits", {"queue": "default", "slots": 20})
     await house.until(dead[-1], "dead")
     return {
         "job": jobs[-1],
-        "follows": follows,
+        "dependent": dependent,
         "running": running[1],
         "workflow": await workflows(house),
         **await slots(house),
@@ -132,7 +132,7 @@ async def main() -> None:
                 "new-job": "/jobs/new",
                 "runs": "/runs",
                 "run": f"/runs/{made['running']}",
-                "follows": f"/runs/{made['follows']}",
+                "dependencies": f"/runs/{made['dependent']}",
                 "workflows": "/workflows",
                 "workflow": f"/workflows/{made['workflow']}",
                 "dead": "/dead",
