@@ -82,7 +82,7 @@ async def test_metrics_can_be_read_in_both_formats(client):
 
 
 @pytest.mark.parametrize("path", ["/livez", "/healthz", "/startupz", "/readyz", "/readyz?verbose", "/metrics"])
-async def test_the_head_of_an_answer_can_be_requested_for(client, path):
+async def test_head_request_returns_the_headers_of_a_get_without_its_body(client, path):
     whole, head = await client.get(path), await client.head(path)
 
     assert (head.status_code, head.content) == (whole.status_code, b"")

@@ -80,7 +80,7 @@ async def test_a_batch_is_one_entry_with_its_count(api):
     assert (entry["action"], entry["count"], entry["subject"]["id"]) == ("job.created", 4, None)
 
 
-async def test_in_bulk_each_job_is_recorded_and_runs_are_counted(api, database):
+async def test_bulk_audit_records_each_job_and_counts_runs(api, database):
     jobs = {(await api.a_job(name=name))["job_id"] for name in "ab"}
     for _ in range(3):
         await a_ready_run(database)
@@ -93,7 +93,7 @@ async def test_in_bulk_each_job_is_recorded_and_runs_are_counted(api, database):
     assert (entry["count"], entry["subject"]["id"]) == (3, None)
 
 
-async def test_a_worker_that_drains_already_is_not_recorded_again(api, database):
+async def test_repeated_drain_or_resume_of_a_worker_adds_no_audit_entry(api, database):
     worker = f"/v1/workers/{await a_worker(database)}"
     for verb in ("drain", "drain", "resume", "resume"):
         assert (await api.post(f"{worker}/{verb}")).status_code == 200
@@ -166,7 +166,7 @@ async def test_an_edit_tells_which_parts_changed_and_never_their_values(api, dat
     assert "4222" not in everything
 
 
-async def test_a_new_key_is_recorded_without_its_text(api, database):
+async def test_audit_entry_of_a_new_api_key_omits_its_text(api, database):
     made = (await api.post("/v1/keys", json={"name": "ci", "scopes": ["jobs:write"]})).json()
 
     [entry] = await listed(api, subject=made["key_id"])
@@ -259,7 +259,7 @@ def test_audit_action_names_a_thing_and_its_change(action):
     assert action.islower()
 
 
-async def test_a_page_that_looks_at_much_and_finds_little_says_where_to_go_on(api, clock, monkeypatch):
+async def test_short_audit_page_returns_a_next_page_token(api, clock, monkeypatch):
     monkeypatch.setattr(audit, "LOOKS", 3)
     first = await api.a_job(name="first")
     await api.post(f"/v1/jobs/{first['job_id']}/pause")

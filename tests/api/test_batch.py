@@ -70,7 +70,7 @@ async def test_a_lines_own_key_makes_it_once(api, database):
     assert await counts(database) == {"ready": 1, "timers": 1}
 
 
-async def test_one_name_twice_is_refused_once(api):
+async def test_batch_refuses_the_second_job_of_the_same_name(api):
     named = {**ONE, "schedule": EVERY_HOUR, "name": "report"}
     first, second = told(await send(api, lines(named, {**named, "priority": 1})))
 

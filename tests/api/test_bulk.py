@@ -89,7 +89,7 @@ class TestRuns:
         assert [await state_of(database, run_id) for run_id in waiting] == ["cancelled"] * 3
         assert await state_of(database, dead) == "dead"
 
-    async def test_of_one_that_runs_the_worker_is_requested(self, api, database):
+    async def test_bulk_cancel_signals_the_worker_of_a_leased_run(self, api, database):
         worker_id, run = await a_leased_run(database)
 
         assert (await ask(api, "/v1/runs:cancel", ids=[str(run.run_id)]))["changed"] == 1
@@ -104,7 +104,7 @@ class TestRuns:
         assert (done["matched"], done["changed"]) == (3, 2)
         assert {await state_of(database, run_id) for run_id in dead} == {"retrying"}
 
-    async def test_a_pace_goes_on_with_the_next_request(self, api, database):
+    async def test_bulk_replay_continues_its_rate_on_the_next_page(self, api, database):
         for _ in range(4):
             await a_dead_run(database)
         first = await ask(api, "/v1/runs:replay", all=True, rate=0.01, limit=2)
@@ -118,7 +118,7 @@ class TestRuns:
 @pytest.mark.parametrize(
     "body", [{}, {"filter": "queue:mail", "all": True}, {"ids": [str(uuid4())], "filter": "queue:a"}]
 )
-async def test_which_are_meant_must_be_said_once(api, path, body):
+async def test_bulk_request_requires_exactly_one_of_ids_filter_and_all(api, path, body):
     answer = await api.post(path, json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_filter")
@@ -183,7 +183,7 @@ class TestHalfWay:
         monkeypatch.setattr("duly.api.routes.bulk.cancel_live", cancel)
         return numbers
 
-    async def test_the_answer_says_how_far_it_came_and_where_to_go_on(self, api, database, failing):
+    async def test_partial_bulk_response_reports_its_count_and_the_next_page(self, api, database, failing):
         await many_ready_runs(database, 9)
         failing.add(3)
 
@@ -195,7 +195,7 @@ class TestHalfWay:
         assert (then["changed"], then["is_partial"], then["next_page_token"]) == (5, False, None)
         assert await waiting(database) == 0
 
-    async def test_where_nothing_was_done_it_says_so(self, api, database, failing):
+    async def test_bulk_request_that_changed_nothing_returns_503(self, api, database, failing):
         await many_ready_runs(database, 3)
         failing.add(1)
 
@@ -204,7 +204,7 @@ class TestHalfWay:
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         assert await waiting(database) == 3
 
-    async def test_the_same_key_goes_on_and_then_answers_the_same(self, api, database, failing):
+    async def test_idempotency_key_resumes_a_partial_bulk_request_then_replays(self, api, database, failing):
         await many_ready_runs(database, 9)
         failing.update((3, 5))
         body, headers = {"all": True, "limit": 8}, {"Idempotency-Key": "tonight"}
@@ -219,7 +219,7 @@ class TestHalfWay:
         other = await api.post("/v1/runs:cancel", json={"all": True}, headers=headers)
         assert (other.status_code, other.json()["code"]) == (422, "key_reused")
 
-    async def test_when_its_time_is_over_it_says_so(self, api, database, failing, monkeypatch):
+    async def test_bulk_request_out_of_time_reports_a_partial_result(self, api, database, failing, monkeypatch):
         monkeypatch.setattr("duly.api.routes.bulk._CHANGE_SECONDS", 0)
         await many_ready_runs(database, 5)
         headers = {"Idempotency-Key": "tonight"}

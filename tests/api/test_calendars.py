@@ -67,7 +67,7 @@ async def test_invalid_request_is_refused(api):
 
 
 class TestPreview:
-    async def test_every_kind_is_reported_in_words_and_fires(self, api):
+    async def test_preview_describes_every_trigger_type_and_lists_its_fires(self, api):
         for kind, schedule in SCHEDULES.items():
             answer = await api.post("/v1/triggers/preview", json={"schedule": schedule, "n": 2})
             told = answer.json()

@@ -35,7 +35,7 @@ async def test_a_receiver_without_a_key_settles_the_run(front, database):
     assert front.woken == ["default"]
 
 
-async def test_requested_again_it_answers_the_same_and_another_outcome_is_a_conflict(front, database):
+async def test_repeated_callback_replays_its_response_and_another_outcome_conflicts(front, database):
     _, path = await an_open_run(database)
     first = await front.nobody().post(path, json={"outcome": "succeeded"})
 
@@ -47,7 +47,7 @@ async def test_requested_again_it_answers_the_same_and_another_outcome_is_a_conf
     assert "it succeeded" in other.json()["detail"]
 
 
-async def test_a_failure_says_why_and_whether_to_try_again(front, database):
+async def test_callback_failure_carries_a_reason_and_a_retry_flag(front, database):
     run, path = await an_open_run(database)
 
     answer = await front.nobody().post(path, json={"outcome": "failed", "reason": "no such customer", "retry": False})
@@ -65,7 +65,7 @@ async def test_a_failure_may_ask_for_patience(front, database, clock):
     assert (await found_run(database, run.run_id))["due_at"] >= clock.at + timedelta(minutes=15)
 
 
-async def test_a_receiver_says_that_it_takes_longer(front, database, clock):
+async def test_receiver_extends_the_deadline_of_its_run(front, database, clock):
     run, path = await an_open_run(database)
 
     answer = await front.nobody().post(f"{path}/extend", json={"within": "P2D"})
@@ -77,7 +77,7 @@ async def test_a_receiver_says_that_it_takes_longer(front, database, clock):
     assert answer.json()["deadline_at"] == found.deadline_at.isoformat().replace("+00:00", "Z")
 
 
-async def test_a_receiver_says_how_far_it_has_come(front, database, api):
+async def test_receiver_reports_the_progress_of_its_run(front, database, api):
     run, path = await an_open_run(database)
 
     answer = await front.nobody().post(f"{path}/progress", json={"done": 40, "total": 120, "note": "page 4"})
@@ -113,7 +113,7 @@ async def test_callback_for_an_ended_attempt_returns_attempt_over(front, databas
 
 @pytest.mark.parametrize("kind", ["forged", "changed", "of no run", "no token at all"])
 @pytest.mark.parametrize("verb", ["", "/extend", "/progress"])
-async def test_whatever_is_no_token_of_a_run_is_answered_alike(front, database, api, kind, verb):
+async def test_invalid_callback_tokens_all_get_the_same_response(front, database, api, kind, verb):
     run, path = await an_open_run(database)
     token = {
         "forged": f"cb_{run.run_id.hex}_{run.fence}_{'A' * 43}",
@@ -255,7 +255,7 @@ class TestCompletionCallbacks:
         assert answer.json()["errors"][0]["pointer"] == "/jobs/nightly/on_end/url"
 
 
-async def test_explain_says_that_a_run_waits_for_its_receiver(api, database, clock):
+async def test_explain_shows_that_a_run_awaits_its_callback(api, database, clock):
     run, _ = await an_open_run(database)
 
     [reason] = (await api.get(f"/v1/runs/{run.run_id}/explain")).json()["reasons"]

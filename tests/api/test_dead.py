@@ -15,7 +15,7 @@ async def dead_runs(api, database, count: int, queue: str = "default", reason: s
     return made
 
 
-async def test_one_is_mended_and_replayed(api, database):
+async def test_dead_run_accepts_a_new_payload_and_a_replay(api, database):
     [run_id] = await dead_runs(api, database, 1)
     [letter] = (await api.get("/v1/dead")).json()["items"]
     assert (letter["run_id"], letter["reason"], letter["attempt"]) == (run_id, "broken", 1)
@@ -136,7 +136,7 @@ async def test_empty_filter_does_not_match_every_dead_run(api, database):
     assert len((await api.get("/v1/dead")).json()["items"]) == 1
 
 
-async def test_a_replay_at_a_rate_is_spread_over_moments_and_goes_on_with_its_page(api, database, clock):
+async def test_replay_at_a_rate_spreads_its_runs_and_continues_on_the_next_page(api, database, clock):
     mail = await dead_runs(api, database, 4, "mail")
     asked = {"filter": "queue:mail", "limit": 2, "rate": 0.1}
 

@@ -17,7 +17,7 @@ async def read(api, run_id):
     return (await api.get(f"/v1/runs/{run_id}")).json()
 
 
-async def test_it_waits_is_reported_back_and_runs_when_they_have_ended(api, database):
+async def test_dependent_run_waits_lists_its_dependencies_and_runs_when_they_end(api, database):
     worker_id, run = await a_leased_run(database)
     waiting = await a_waiting_run(database)
     depends_on = [str(run.run_id), {"job": str(waiting), "on": "always"}]

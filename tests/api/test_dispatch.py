@@ -61,7 +61,7 @@ class TestApiKeyAuth:
 
         assert (await brief.get("/v1/calendars")).status_code == 401
 
-    async def test_the_use_of_a_key_is_recorded_to_the_minute(self, api, database, clock):
+    async def test_api_key_records_its_last_use_to_the_minute(self, api, database, clock):
         async def last_used():
             return await database.fetchval("select last_used_at from duly.api_keys where key_id = $1", api.key_id)
 
@@ -82,7 +82,7 @@ class TestApiKeyAuth:
         await api.get("/v1/calendars")
         assert await noted(first + timedelta(seconds=61))
 
-    async def test_a_key_without_the_scope_is_reported_which_one_it_needs(self, front):
+    async def test_request_without_the_scope_names_the_missing_scope(self, front):
         reader = await front.caller("jobs:read")
 
         answer = await reader.post("/v1/jobs", json=ONE_SHOT)
@@ -248,7 +248,7 @@ class TestKey:
 
 
 class TestAnswers:
-    async def test_the_request_id_comes_back(self, api):
+    async def test_response_returns_the_request_id(self, api):
         answer = await api.get("/v1/calendars", headers={"X-Request-ID": "mine-7"})
         assert answer.headers["x-request-id"] == "mine-7"
 
@@ -266,14 +266,14 @@ class TestAnswers:
         assert f"'{path}'" in answer.json()["detail"]
         assert answer.headers["x-content-type-options"] == "nosniff"
 
-    async def test_another_method_is_405_and_says_which_there_are(self, api):
+    async def test_unsupported_method_returns_405_and_lists_the_allowed_methods(self, api):
         answer = await api.put("/v1/jobs", json={})
 
         assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
         assert "POST" in answer.headers["allow"]
         assert answer.json()["detail"] == "PUT is not served at '/v1/jobs'; GET, HEAD, OPTIONS, POST are."
 
-    async def test_the_head_of_an_answer_can_be_requested_for(self, api, front):
+    async def test_head_request_returns_the_headers_of_a_get_without_its_body(self, api, front):
         job = await api.a_job(name="ours")
         path = f"/v1/jobs/{job['job_id']}"
         whole, head = await api.get(path), await api.ask("HEAD", path)
@@ -295,7 +295,7 @@ class TestAnswers:
         assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
         assert "swordfish" not in answer.text
 
-    async def test_a_wrong_body_says_where(self, api):
+    async def test_invalid_body_error_points_to_the_field(self, api):
         answer = await api.post("/v1/jobs", json={"target": A_TARGET, "prioritty": 1})
 
         assert answer.status_code == 422
@@ -303,7 +303,7 @@ class TestAnswers:
             {"pointer": "/prioritty", "message": "is not a field here; did you mean priority?"}
         ]
 
-    async def test_a_wrong_schedule_says_where_in_the_body(self, api):
+    async def test_invalid_schedule_error_points_to_its_field_in_the_body(self, api):
         schedule = {"trigger": {"type": "cron", "expr": "61 * * * *"}}
         answer = await api.post("/v1/jobs", json={"target": A_TARGET, "schedule": schedule})
 
@@ -337,7 +337,7 @@ class TestAnswers:
 
         assert (answer.status_code, answer.json()["code"]) == (431, "headers_too_large")
 
-    async def test_a_database_that_does_not_answer_is_503_and_says_when_to_come_back(self, api, sessions, database):
+    async def test_unavailable_database_returns_503_with_retry_after(self, api, sessions, database):
         assert (await api.get("/v1/calendars")).status_code == 200
         await sessions.close()
 

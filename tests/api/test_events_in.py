@@ -78,7 +78,7 @@ class TestTaking:
         assert len({tuple(answer["runs"]) for answer in answers}) == 1
         assert len(await payloads(database)) == 1
 
-    async def test_it_is_remembered_for_seven_days_and_then_forgotten(self, api, database, clock):
+    async def test_event_id_is_a_duplicate_for_seven_days(self, api, database, clock):
         await a_listener(api)
         await send(api)
         await clock.advance(timedelta(days=6, hours=23))
@@ -105,7 +105,7 @@ class TestTaking:
         assert (await send(stranger)).json() == {"event_id": "e1", "duplicate": False, "runs": []}
         assert len((await send(api)).json()["runs"]) == 1
 
-    async def test_a_concurrency_key_lets_one_in_and_the_other_waits(self, api, database):
+    async def test_concurrency_key_admits_the_first_event_run_and_blocks_the_second(self, api, database):
         await a_listener(api, concurrency={"key": "stock", "limit": 1})
         await send(api)
         await send(api, id="e2")
@@ -141,7 +141,7 @@ class TestRefusals:
 
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
 
-    async def test_it_needs_the_scope_to_trigger(self, front):
+    async def test_sending_an_event_requires_the_trigger_scope(self, front):
         assert (await send(await front.caller("jobs:write"))).status_code == 403
         assert (await send(await front.caller("jobs:trigger"))).status_code == 202
 
@@ -162,7 +162,7 @@ class TestRefusals:
 
 
 class TestTheJob:
-    async def test_it_is_read_listed_and_put_by_name(self, api):
+    async def test_event_job_can_be_put_read_and_listed_by_name(self, api):
         put = await api.put("/v1/jobs/by-name/orders", json={"target": A_TARGET, "on_event": ORDERS})
         assert put.status_code == 201, put.text
         job = put.json()
@@ -173,7 +173,7 @@ class TestTheJob:
         again = await api.put("/v1/jobs/by-name/orders", json={"target": A_TARGET, "on_event": ORDERS, "queue": "mail"})
         assert (again.status_code, again.json()["queue"]) == (200, "mail")
 
-    async def test_it_pauses_and_resumes_and_hears_nothing_meanwhile(self, api, database):
+    async def test_paused_event_job_starts_no_run_until_it_resumes(self, api, database):
         job = await a_listener(api)
         path = f"/v1/jobs/{job['job_id']}"
         assert (await api.post(f"{path}/pause")).json()["changed"] is True
@@ -213,7 +213,7 @@ class TestTheJob:
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
         assert "waits for events" in answer.json()["detail"]
 
-    async def test_it_is_changed_to_another_event_to_a_schedule_and_back(self, api, database):
+    async def test_event_job_can_change_to_another_event_or_a_schedule_and_back(self, api, database):
         job = await a_listener(api)
         path, match = f"/v1/jobs/{job['job_id']}", {"If-Match": "*"}
 
@@ -258,7 +258,7 @@ async def send_batch(caller, *events, **more):
 
 
 class TestABatch:
-    async def test_each_event_is_taken_as_if_it_came_alone_and_reported_in_its_order(self, api, database, front):
+    async def test_event_batch_treats_events_independently_and_reports_them_in_order(self, api, database, front):
         await a_listener(api, queue="orders")
         await send(api, id="b")
 

@@ -150,7 +150,7 @@ class TestHearing:
 
         assert sorted(kinds(await stream.events(4))) == ["started", "started", "succeeded", "succeeded"]
 
-    async def test_failing_dying_and_being_cancelled_are_reported_apart(self, hub, database):
+    async def test_stream_distinguishes_failed_dead_and_cancelled_runs(self, hub, database):
         stream = await listening(hub, Wanted(1, types={f"duly.run.{k}.v1" for k in ("failed", "dead", "cancelled")}))
         worker_id, run = await a_leased_run(database)
         await settled(database, worker_id, run, Failed("once more", retry_after=timedelta(minutes=1)))
@@ -185,7 +185,7 @@ class TestHearing:
 
 
 class TestResuming:
-    async def test_from_the_ring_nothing_is_lost_and_nothing_comes_twice(self, hub, database):
+    async def test_ring_replay_loses_no_event_and_repeats_none(self, hub, database):
         stream = await listening(hub)
         await a_leased_run(database)
         [first] = await stream.events(1)
@@ -213,7 +213,7 @@ class TestResuming:
         other.close()
         assert (ended["subject"], kinds([ended])) == (str(run.run_id), ["succeeded"])
 
-    async def test_in_another_process_an_end_is_reported_whenever_its_transaction_commits(self, hub, database, clock):
+    async def test_stream_of_another_process_includes_an_end_that_commits_late(self, hub, database, clock):
         """It ended before the last event that was heard, and became visible after it."""
         stream = await listening(hub)
         worker_id, run = await a_leased_run(database)
@@ -293,7 +293,7 @@ class TestResuming:
         assert [event["subject"] for event in await stream.events(1)] == [str(run.run_id)]
 
     @pytest.mark.parametrize("last_id", ["nonsense", "00000000-0-1", "00000000-0-999999999999999"])
-    async def test_too_far_back_is_one_gap_that_says_so(self, hub, database, last_id):
+    async def test_event_id_before_the_replay_window_yields_a_gap_with_a_reason(self, hub, database, last_id):
         stream = await listening(hub, last_id=last_id)
 
         [gap] = await stream.events(1)
@@ -301,7 +301,7 @@ class TestResuming:
         assert gap["type"] == "duly.stream.gap.v1"
         assert gap["data"]["reason"]
 
-    async def test_more_than_can_be_reported_is_a_gap(self, hub, database, clock, monkeypatch):
+    async def test_replay_beyond_its_maximum_yields_a_gap(self, hub, database, clock, monkeypatch):
         monkeypatch.setattr(module, "REPLAY_MAX", 1)
         stream = await listening(hub)
         worker_id, run = await a_leased_run(database)
@@ -318,7 +318,7 @@ class TestResuming:
 
 
 class TestLimits:
-    async def test_a_slow_listener_gets_a_gap_and_goes_on(self, hub, database, monkeypatch):
+    async def test_slow_listener_receives_a_gap_and_then_new_events(self, hub, database, monkeypatch):
         stream = await listening(hub)
         await anext(stream._lines)
         hub._looking.cancel()
@@ -377,7 +377,7 @@ class TestLimits:
         await a_leased_run(database)
         assert kinds(await stream.events(1)) == ["started"]
 
-    async def test_a_heartbeat_comes_when_nothing_happens(self, hub, clock):
+    async def test_idle_stream_sends_a_heartbeat(self, hub, clock):
         stream = await listening(hub)
         await anext(stream._lines)
 
@@ -385,7 +385,7 @@ class TestLimits:
 
         assert await anext(stream._lines) == b": alive\n\n"
 
-    async def test_it_ends_when_the_key_is_revoked_and_when_the_hub_closes(self, hub):
+    async def test_stream_ends_when_its_api_key_is_revoked_or_the_hub_closes(self, hub):
         admitted = (number < 2 for number in count())
 
         async def is_admitted():

@@ -22,7 +22,7 @@ async def created(api, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_job_is_read_as_it_was_requested_for(api, kind):
+async def test_job_returns_every_field_of_its_request(api, kind):
     job = await read(api, await created(api, kind))
 
     wanted = shown(SPECS[kind])

@@ -40,7 +40,7 @@ def at(span: float) -> str:
     return (START + seconds(span)).isoformat().replace("+00:00", "Z")
 
 
-async def test_not_due(api, database):
+async def test_explain_reports_a_start_that_is_not_due(api, database):
     found = await blocker(api, await a_waiting_run(database, delay=90))
 
     assert (found["code"], found["probable_start_at"]) == ("not_due", at(90))
@@ -63,7 +63,7 @@ async def test_paused(api):
     assert "too noisy" in found["text"]
 
 
-async def test_concurrency_key_concurrency(api, database, clock):
+async def test_explain_reports_a_concurrency_limit(api, database, clock):
     await a_waiting_run(database, delay=6, concurrency=("g", 1))
     second = await a_waiting_run(database, delay=7, concurrency=("g", 1))
     await clock.advance(8)
@@ -80,7 +80,7 @@ async def test_concurrency_key_concurrency(api, database, clock):
     assert (await blocker(api, second))["probable_start_at"] is not None, "it is known by now how long a run takes"
 
 
-async def test_concurrency_key_rate_and_breaker_open_at_a_destination(api, database):
+async def test_explain_reports_rate_limit_and_open_circuit_of_a_destination(api, database):
     worker_id, run = await a_leased_run(database)
     await defer(database, worker_id, [Deferred(run, None, WaitForDestination("https://hooks.example"))])
     seen = DestinationReport(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
@@ -98,7 +98,7 @@ async def test_concurrency_key_rate_and_breaker_open_at_a_destination(api, datab
     assert (await blocker(api, run.run_id))["code"] == "rate_limit"
 
 
-async def test_concurrency_key_fifo(api, database, clock):
+async def test_explain_reports_fifo_order(api, database, clock):
     line = [(await submit(database, a_submission(fifo="orders", delay=6), key=a_key())).job_id for _ in range(3)]
     await clock.advance(7)
     await staged(database)
@@ -110,7 +110,7 @@ async def test_concurrency_key_fifo(api, database, clock):
     assert (await blocker(api, line[0]))["code"] == "queue_backlog"
 
 
-async def test_concurrency_key_rate(api, database, clock):
+async def test_explain_reports_a_rate_limit(api, database, clock):
     runs = [
         (await submit(database, a_submission(rate=("provider", 0.5, 1), delay=6), key=a_key())).job_id for _ in range(4)
     ]
@@ -210,7 +210,7 @@ async def test_blocked_parent_of_a_node(api):
     assert found["probable_start_at"] is None
 
 
-async def test_blocked_parent_of_a_job_that_depends_on_others(api, database):
+async def test_explain_lists_the_dependencies_that_block_a_run(api, database):
     first, second = await a_waiting_run(database), await a_waiting_run(database)
     child = await a_run(api, depends_on=[str(first), {"job": str(second), "on": "always"}])
 

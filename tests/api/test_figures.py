@@ -23,7 +23,7 @@ async def ended(database, outcome=None, queue=QUEUE):
 
 
 class TestSeries:
-    async def test_it_has_every_step_and_the_whole(self, api, database, clock):
+    async def test_series_returns_every_step_and_the_total(self, api, database, clock):
         await ended(database)
         await clock.advance(timedelta(minutes=3))
         await ended(database, Failed("no", retryable=False))
@@ -47,7 +47,7 @@ class TestSeries:
 
         assert (found["queue"], found["total"]["ended"]) == ("mail", 1)
 
-    async def test_over_days_it_goes_by_hours(self, api, database):
+    async def test_series_over_days_uses_hourly_steps(self, api, database):
         await ended(database)
         since = (START - timedelta(days=6)).isoformat().replace("+00:00", "Z")
 
@@ -104,7 +104,7 @@ class TestOverview:
         assert "flooded" in found["queue_paused"]["text"]
         assert found["dead_recently"]["count"] == 1
 
-    async def test_it_names_handlers_that_no_worker_of_their_queue_knows(self, api, database, clock):
+    async def test_overview_names_handlers_that_no_worker_of_their_queue_has(self, api, database, clock):
         await a_worker(database, queues=["mail"], handlers=["other"])
         await a_worker(database, queues=["default"])
         for _ in range(2):

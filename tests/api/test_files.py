@@ -95,7 +95,7 @@ async def test_the_jobs_come_in_pages(api):
     assert [one["name"] for one in await pages(api, "/v1/files/shop/jobs", page_size=2)] == list(jobs)
 
 
-async def test_a_secret_in_a_target_is_not_reported(api):
+async def test_file_api_masks_secrets_in_targets(api):
     hook = {"type": "webhook", "url": "https://hooks.example/in", "headers": {"Authorization": "Bearer canary-one"}}
     jobs = {"hook": {"target": hook, "schedule": "every day at 3am"}}
     made = await applied(api, jobs=jobs)

@@ -100,7 +100,7 @@ async def test_a_tenant_that_is_not_there_cannot_be_paused(api):
     assert (await api.post("/v1/pause", json={"tenant": 99})).status_code == 404
 
 
-async def test_a_timeout_is_reported_as_it_was_requested(api):
+async def test_timeout_is_returned_with_its_full_precision(api):
     job = await api.a_job(timeout="PT12.345678S")
 
     assert (await api.get(f"/v1/jobs/{job['job_id']}")).json()["timeout"] == "PT12.345678S"

@@ -54,7 +54,7 @@ async def test_stalled_reaper_is_not_ready(parts, clock):
     assert await failing(parts) == ["reaper_age_seconds"]
 
 
-async def test_a_loop_that_ends_no_round_is_named_though_the_others_heartbeat(parts):
+async def test_readiness_names_each_stuck_loop_while_others_make_progress(parts):
     parts.vitals.rounds = lambda _: {"carry_out": 75.0, "deliver_callbacks": 0.2, "expire": 60.1, "release": 60.0}
     seen = await readiness(parts.vitals)
 
@@ -143,7 +143,7 @@ class TestOfAProcessThatOnlyServes:
         await maintenance_tasks.record(database, {"reap": 0})
         return Parts(vitals_of(database), parts.pulse, parts.reaper)
 
-    async def test_it_is_ready_while_the_others_do_their_maintenance_tasks(self, alone):
+    async def test_api_only_process_is_ready_while_other_processes_do_maintenance(self, alone):
         seen = await readiness(alone.vitals)
 
         assert seen.ready, seen

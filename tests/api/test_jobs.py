@@ -88,7 +88,7 @@ async def read(api, job):
 
 
 class TestCreate:
-    async def test_a_job_is_accepted_and_says_where_it_is_and_when_it_fires(self, api):
+    async def test_created_job_returns_its_location_and_next_fires(self, api):
         answer = await api.post("/v1/jobs", json=EVERYTHING)
 
         made = answer.json()
@@ -425,7 +425,7 @@ class TestDelete:
             assert await database.fetchval("select count(*) from duly.signals") == stopping
             await settled(database, worker_id, run)
 
-    async def test_a_one_shot_that_has_started_goes_on_unless_it_is_to_stop(self, api, database):
+    async def test_delete_leaves_a_started_one_shot_running_unless_a_stop_is_requested(self, api, database):
         made = (await api.post("/v1/jobs", json={"target": A_TARGET})).json()
         await take(database)
         path = f"/v1/jobs/{made['job_id']}"

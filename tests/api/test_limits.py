@@ -74,7 +74,7 @@ async def test_a_limit_that_the_operator_has_set_on_a_tenants_share_stays(front,
     assert (await put(stranger, queue="mail", slots=50)).json()["slots"] == 50
 
 
-async def test_a_tenants_quota_of_running_is_that_limit_and_its_weight_is_reported_next_to_it(front, api):
+async def test_running_quota_of_a_tenant_is_its_limit_and_appears_with_its_weight(front, api):
     stranger = await front.stranger()
     path = f"/v1/tenants/{stranger.tenant}"
 

@@ -20,7 +20,7 @@ def tls(tmp_path_factory) -> Tls:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost"])
-def test_on_loopback_nothing_is_requested(host):
+def test_loopback_listener_requires_no_api_key(host):
     refuse_without_keys(host, has_keys=False)
     with listen(host, 0) as listener:
         assert address_of(listener).startswith("http://127.0.0.")

@@ -80,7 +80,7 @@ class TestProgressAndCheckpoint:
 
 
 class TestLogStream:
-    async def test_the_log_of_a_run_that_has_ended_comes_whole_and_then_its_end(self, api, database):
+    async def test_log_stream_of_an_ended_run_sends_the_whole_log_and_then_end(self, api, database):
         run_id = await a_run(api)
         [run] = await work(database)
         for number in (1, 2, 3):
@@ -133,9 +133,7 @@ class TestLogStream:
         with pytest.raises(StopAsyncIteration):
             await anext(dependency)
 
-    async def test_a_silent_log_heartbeats_and_a_key_that_was_taken_back_hears_no_more(
-        self, front, api, database, clock
-    ):
+    async def test_idle_log_stream_sends_heartbeats_and_ends_when_its_key_is_revoked(self, front, api, database, clock):
         run_id = UUID(await a_run(api))
         may_listen = True
 

@@ -85,7 +85,7 @@ async def test_partition_created_later_is_read_from_its_beginning(own_database):
     assert await counted(tail) == 4
 
 
-async def test_it_counts_on_the_oldest_postgresql_too(postgres_15):
+async def test_metrics_count_on_the_oldest_supported_postgresql(postgres_15):
     name = postgres_15.create()
     async with Database(postgres_15.url(name)) as database:
         await migrate.migrate(database)

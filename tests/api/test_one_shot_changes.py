@@ -45,7 +45,7 @@ async def test_its_payload_priority_queue_and_options_are_changed(api, database,
     assert (ended["payload"], ended["definition"]["version"]) == ({"n": 2, **LARGE}, 2)
 
 
-async def test_it_is_moved_to_later_and_to_now(api, database, clock):
+async def test_edit_moves_a_one_shot_to_a_later_time_and_to_now(api, database, clock):
     job_id = await a_shot(api)
     later = await api.patch(f"/v1/jobs/{job_id}", {"schedule": LATER}, headers=ANY)
     assert later.json()["next_run_at"] == "2026-11-03T09:00:00Z"
@@ -59,7 +59,7 @@ async def test_it_is_moved_to_later_and_to_now(api, database, clock):
     assert await history.verify(database) == []
 
 
-async def test_it_is_moved_by_a_delay_from_now(api):
+async def test_edit_moves_a_one_shot_by_a_delay_from_now(api):
     job_id = await a_shot(api, schedule=LATER)
     made = await api.post("/v1/jobs", json={"target": A_TARGET})
 
@@ -83,7 +83,7 @@ async def test_a_change_of_nothing_makes_no_version(api, database):
     assert await database.fetchval("select count(*) from duly.audit where action = 'job.edited'") == 0
 
 
-async def test_one_of_an_older_version_is_refused(api):
+async def test_edit_of_a_one_shot_with_an_outdated_version_is_refused(api):
     job_id = await a_shot(api, schedule=LATER)
     await api.patch(f"/v1/jobs/{job_id}", {"priority": 1}, headers={"If-Match": '"1"'})
 
@@ -160,7 +160,7 @@ async def test_a_name_or_a_schedule_is_no_change_of_a_one_shot(api):
     assert (await api.patch(f"/v1/jobs/{job_id}", past, headers=ANY)).json()["code"] == "invalid_schedule"
 
 
-async def test_it_is_audited(api):
+async def test_edit_of_a_one_shot_is_audited(api):
     job_id = await a_shot(api, schedule=LATER)
     await api.patch(f"/v1/jobs/{job_id}", {"priority": 1}, headers=ANY)
 

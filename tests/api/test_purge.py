@@ -87,7 +87,7 @@ async def test_purge_keeps_the_payload_of_a_started_run_until_it_ends(api, datab
     assert await left_of(database, job_id) == {}
 
 
-async def test_a_long_history_goes_in_batches(api, database, clock, monkeypatch):
+async def test_purge_deletes_a_long_history_in_batches(api, database, clock, monkeypatch):
     monkeypatch.setattr(purge, "AT_ONCE_MAX", 2)
     job = await api.a_job(schedule=HOURLY, name="hourly")
     for _ in range(5):

@@ -157,7 +157,7 @@ class TestNothingChanged:
 
         assert answer.status_code == 412
 
-    async def test_options_that_are_said_for_the_first_time_are_a_change(self, api):
+    async def test_options_set_for_the_first_time_count_as_a_change(self, api):
         """Said by the job, they hold whatever its handler says."""
         made = await api.a_job(name="said")
         job = await read(api, made)

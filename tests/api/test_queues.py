@@ -81,7 +81,7 @@ async def test_a_queue_of_everyone_is_for_the_operator(front, api, database):
     assert (seen["tenant"], seen["queue"]) == (None, "mail")
 
 
-async def test_everything_stops_and_goes_on(front, api, database):
+async def test_global_pause_stops_all_claims_until_resume(front, api, database):
     stranger = await front.stranger()
     run_ids = {await a_run(api), await a_run(stranger)}
     assert (await api.post("/v1/pause", json={"all": True, "reason": "fire"})).json()["status"] == "paused"

@@ -58,7 +58,7 @@ async def test_recovery_plan_shows_missed_and_resulting_runs_by_policy(database,
     assert plan["finish_at"] == (START + 3 * HOUR + timedelta(minutes=3)).isoformat().replace("+00:00", "Z")
 
 
-async def test_it_is_approved_with_choices_and_watched_to_its_end(database, clock, scheduler, front):
+async def test_recovery_is_approved_with_choices_and_observed_to_its_end(database, clock, scheduler, front):
     api = await front.caller()
     [job_id] = [row[0] for row in await database.fetch("select job_id from duly.jobs where name = 'fire_all'")]
     body = {"rules": [{"choice": "skip"}, {"choice": "fire_once", "job_id": str(job_id)}], "rate": 5}
@@ -75,7 +75,7 @@ async def test_it_is_approved_with_choices_and_watched_to_its_end(database, cloc
     assert (again.status_code, again.json()["code"]) == (409, "conflict")
 
 
-async def test_it_is_dismissed(database, clock, scheduler, front):
+async def test_recovery_can_be_dismissed(database, clock, scheduler, front):
     api = await front.caller()
 
     told = (await api.ask("DELETE", "/v1/recovery")).json()
@@ -86,7 +86,7 @@ async def test_it_is_dismissed(database, clock, scheduler, front):
     assert await occurrences(database) == []
 
 
-async def test_it_is_for_the_operator(front):
+async def test_operator_endpoints_refuse_other_tenants(front):
     stranger = await front.stranger()
 
     for method, path in (("GET", ""), ("POST", "/approve"), ("DELETE", "")):

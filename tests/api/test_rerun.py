@@ -84,7 +84,7 @@ async def test_rerun_applies_the_given_overrides(api, database):
     assert (await read(api, first))["payload"] == {"customer": 7}
 
 
-async def test_a_run_of_a_schedule_is_run_again_next_to_it_and_after_its_end(api, database, clock):
+async def test_rerun_of_a_scheduled_run_is_independent_of_its_deleted_schedule(api, database, clock):
     hourly = {"trigger": {"type": "interval", "every": "PT1H"}, "overlap": {"policy": "queue"}}
     job = await api.post(
         "/v1/jobs", json={"target": A_TARGET, "schedule": hourly, "payload": {"n": 1}, "name": "hourly"}
@@ -127,7 +127,7 @@ async def test_where_the_payload_is_no_longer_kept_one_must_be_given(api, databa
     assert (await read(api, second))["payload"] == {"customer": 9}
 
 
-async def test_one_key_is_one_run(api, database):
+async def test_idempotency_key_creates_a_single_run(api, database):
     first = await a_run(api)
     await work(database)
     path, key = f"/v1/runs/{first}/rerun", {"Idempotency-Key": "k"}
@@ -168,5 +168,5 @@ async def test_rerun_of_a_node_with_references_requires_its_own_payload(api, dat
     assert given or "replay the workflow from that node" in answer.json()["detail"]
 
 
-async def test_a_unroutable_is_not_found(api):
+async def test_unknown_id_is_not_found(api):
     assert (await api.post(f"/v1/runs/{UNKNOWN}/rerun", json={})).status_code == 404

@@ -36,7 +36,7 @@ TOLD = {
 }
 
 
-async def test_a_policy_is_reported_back_whole_and_can_be_put_as_it_is(api):
+async def test_retry_policy_is_returned_in_full_and_accepted_unchanged(api):
     made = await api.post(
         "/v1/jobs", json={"target": A_TARGET, "schedule": EVERY_HOUR, "retry": POLICY, "expires_after": "PT30M"}
     )
@@ -129,7 +129,7 @@ class TestWorkersOverHttp:
         assert (await state_of(database, late), await outcomes_of(database, late)) == ("expired", ["skipped"])
         assert "expired at" in (await found_run(database, late))["reason"]
 
-    async def test_a_claim_of_expired_runs_alone_is_answered_and_the_next_goes_on(self, api, database, clock):
+    async def test_claim_of_only_expired_runs_is_empty_and_the_next_claim_succeeds(self, api, database, clock):
         remote = await a_remote(api)
         await a_job_due_now(api, expires_after="PT5S")
         await clock.advance(6)

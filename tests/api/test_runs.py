@@ -146,7 +146,7 @@ async def test_run_explain_names_a_pause_as_the_reason(api):
     assert "the building is on fire" in reasons[0]["text"]
 
 
-async def test_attempts_and_their_results_are_reported(api, database, clock):
+async def test_run_lists_its_attempts_and_its_result(api, database, clock):
     run_id = await a_run(api)
     [first] = await work(database, Failed("broken", retry_after=timedelta()))
     [second] = await work(database, Succeeded('{"sum": 3}'))
@@ -273,7 +273,7 @@ async def test_ended_run_keeps_its_payload_and_definition(api, database):
     assert (after["submitted_by"]["kind"], after["submitted_by"]["action"]) == ("key", "job.created")
 
 
-async def test_the_secrets_of_an_ended_run_are_masked_and_its_address_is_reported(api, database):
+async def test_ended_run_shows_its_url_and_masks_its_secrets(api, database):
     target = {"type": "webhook", "url": "https://x.example/hook?k=1", "headers": {"Authorization": "Bearer s3cret"}}
     run_id = await a_run(api, target=target)
     assert (await api.post(f"/v1/runs/{run_id}/cancel")).json()["status"] == "cancelled"
@@ -300,7 +300,7 @@ async def test_triggered_run_keeps_its_payload_version_and_submitter(api, databa
     assert run["submitted_by"]["action"] == "job.triggered"
 
 
-async def test_a_payload_that_is_no_longer_kept_is_reported_as_such(api, database):
+async def test_run_reports_a_payload_that_is_no_longer_kept(api, database):
     await history.limit_payloads(database, 1)
     run_id = await a_run(api, payload={"customer": 7})
     await work(database)

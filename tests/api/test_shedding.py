@@ -15,7 +15,7 @@ async def overload(database, clock, name: str = "default", seconds: float = 90) 
     await record_overloads(database)
 
 
-async def test_work_of_low_priority_is_refused_and_reported_when_to_come_back(api, database, clock):
+async def test_overloaded_queue_refuses_low_priority_with_retry_after(api, database, clock):
     await overload(database, clock, "mail")
 
     refused = await api.post("/v1/jobs", json={"target": A_TARGET, "queue": "mail", "priority": 7})
@@ -117,9 +117,7 @@ async def test_a_flood_of_one_tenant_sheds_nothing_of_another(front, api, databa
     assert [(await queue(caller, "default"))["is_overloaded"] for caller in (api, other)] == [True, False]
 
 
-async def test_the_database_is_requested_twice_a_second_and_not_for_each_request(
-    front, api, database, clock, monkeypatch
-):
+async def test_overload_check_queries_the_database_at_most_twice_a_second(front, api, database, clock, monkeypatch):
     asked = []
 
     async def standing(_database):
@@ -135,7 +133,7 @@ async def test_the_database_is_requested_twice_a_second_and_not_for_each_request
     assert len(asked) == 2
 
 
-async def test_it_is_seen_in_queues_and_metrics(front, api, database, clock):
+async def test_overload_appears_in_queues_and_metrics(front, api, database, clock):
     await overload(database, clock, "mail")
     await api.post("/v1/jobs", json={"target": A_TARGET, "queue": "mail", "priority": 9})
 

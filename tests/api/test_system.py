@@ -22,7 +22,7 @@ async def test_system_shows_versions_schedulers_database_and_findings(api):
     assert found["fsync_off"]["remedy"]
 
 
-async def test_it_is_for_the_operator_alone(front):
+async def test_system_endpoint_requires_the_operator(front):
     for caller in (await front.caller("jobs:read"), await front.caller("jobs:write"), await front.stranger()):
         answer = await caller.get("/v1/system")
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")

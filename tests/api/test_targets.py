@@ -45,7 +45,7 @@ async def target_in(database, table, job_id) -> Any:
 
 
 @pytest.mark.parametrize("target", [WEBHOOK, COMMAND, CONTAINER], ids=lambda one: one["type"])
-async def test_a_target_is_kept_whole_and_reported_without_its_secrets(api, database, target):
+async def test_target_is_stored_in_full_and_returned_without_secrets(api, database, target):
     made = await api.a_job(target=target, name="nightly")
 
     told = (await read(api, made))["target"]
@@ -67,7 +67,7 @@ async def test_a_target_is_kept_whole_and_reported_without_its_secrets(api, data
     assert listed["target"] == {"type": target["type"], "handler": HANDLERS[target["type"]], "url": url}
 
 
-async def test_a_webhook_is_reported_with_all_that_holds_for_it(api):
+async def test_webhook_is_returned_with_its_defaults(api):
     job = await read(api, await api.a_job(target={"type": "webhook", "url": "HTTPS://Receiver.example"}))
 
     assert job["target"] == {
@@ -291,7 +291,7 @@ class TestFiles:
         ]
         assert (await target_in(database, "jobs", changed["done"][0]["job_id"])).headers == WEBHOOK["headers"]
 
-    async def test_a_plan_says_that_a_secret_is_another_and_not_which(self, api):
+    async def test_plan_shows_that_a_secret_changed_without_its_value(self, api):
         await apply(api, FILE)
         other = msgspec.json.decode(msgspec.json.encode(FILE).replace(b"Bearer x", b"Bearer y"))
 

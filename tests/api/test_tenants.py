@@ -37,7 +37,7 @@ async def test_tenant_is_created_read_listed_and_changed(api):
     assert (await api.ask("PATCH", path, json={})).json() == changed.json()
 
 
-async def test_a_suspended_tenants_keys_open_nothing_until_it_goes_on(front, api, clock):
+async def test_api_keys_of_a_suspended_tenant_are_refused_until_it_is_active(front, api, clock):
     stranger = await front.stranger()
     path = f"/v1/tenants/{stranger.tenant}"
     job = await stranger.a_job()
@@ -58,7 +58,7 @@ async def test_the_operators_own_cannot_be_suspended(api):
     assert (await api.get("/v1/tenants/1")).json()["state"] == "active"
 
 
-async def test_a_quota_is_429_and_says_when_to_come_back(front, api, database, clock):
+async def test_exceeded_quota_returns_429_with_retry_after(front, api, database, clock):
     stranger = await front.stranger()
     path = f"/v1/tenants/{stranger.tenant}"
     await api.ask("PATCH", path, json={"limits": {"schedules_max": 1, "ready_max": 1}})
@@ -147,7 +147,7 @@ class TestTheSmallestPeriod:
                 assert (answer.status_code, answer.json()["code"]) == (422, "invalid_manifest"), answer.text
                 assert "PT5M apart or more" in answer.text
 
-    async def test_a_preview_says_so(self, front, api):
+    async def test_preview_reports_a_period_below_the_minimum(self, front, api):
         stranger = await self.limited(front, api)
 
         found = (await stranger.post("/v1/triggers/preview", json={"schedule": self.DENSE})).json()
@@ -165,7 +165,7 @@ class TestTheSmallestPeriod:
         assert (again.status_code, again.json()["job_id"]) == (202, made.json()["job_id"])
 
 
-async def test_it_is_for_the_operator(front):
+async def test_operator_endpoints_refuse_other_tenants(front):
     stranger = await front.stranger()
 
     assert (await stranger.get("/v1/tenants")).status_code == 403

@@ -17,7 +17,7 @@ async def do(api, job, verb, body=None, **request):
 
 
 class TestTrigger:
-    async def test_it_runs_now_with_a_payload_of_its_own(self, api, front, database):
+    async def test_trigger_starts_a_run_now_with_its_own_payload(self, api, front, database):
         job = await api.a_job(payload={"n": 1}, queue="mail", schedule=SCHEDULES["cron"])
         answer = await do(api, job, "trigger", {"payload": {"n": 2}})
 
@@ -29,7 +29,7 @@ class TestTrigger:
         assert shown["payload"] == {"n": 2}
         assert (await read(api, job))["payload"] == {"n": 1}
 
-    async def test_its_overlap_policy_is_kept_unless_it_is_to_run_next_to(self, api, database):
+    async def test_trigger_obeys_the_overlap_policy_unless_overlap_is_allowed(self, api, database):
         skips = await api.a_job(schedule={**SCHEDULES["cron"], "overlap": {"policy": "skip"}})
         queues = await api.a_job(schedule={**SCHEDULES["cron"], "overlap": {"policy": "queue"}})
         for job in (skips, queues):
@@ -39,7 +39,7 @@ class TestTrigger:
         assert (await do(api, queues, "trigger")).json()["state"] == "blocked"
         assert (await do(api, skips, "trigger", {"allow_overlap": True})).json()["state"] == "ready"
 
-    async def test_one_key_is_one_run(self, api):
+    async def test_idempotency_key_creates_a_single_run(self, api):
         job = await api.a_job(schedule={**SCHEDULES["cron"], "overlap": {"policy": "allow"}})
         first, again = [await do(api, job, "trigger", headers={"Idempotency-Key": "k"}) for _ in range(2)]
         other = await do(api, job, "trigger")
@@ -133,7 +133,7 @@ class TestBackfill:
         assert (answer.status_code, asked["backfill_id"], asked["count"], len(asked["first"])) == (202, None, 5, 5)
         assert (await api.get("/v1/backfills", params={"job_id": job["job_id"]})).json()["items"] == []
 
-    async def test_it_can_be_followed_listed_and_stopped(self, api, database):
+    async def test_backfill_can_be_read_listed_and_cancelled(self, api, database):
         job = await self.a_job(api)
         made = [(await self.asked(api, job, database, overlap=overlap)).json() for overlap in ("queue", "allow")]
         [first, second] = [one["backfill_id"] for one in made]

@@ -51,7 +51,7 @@ async def reap(database, clock, seconds: float = LEASE_SECONDS + 1) -> None:
 
 
 class TestRegister:
-    async def test_a_worker_is_reported_its_name_and_its_lease(self, api, database):
+    async def test_registration_returns_the_lease_and_stores_the_worker_name(self, api, database):
         answer = await api.post(
             "/v1/worker/register",
             json={"name": "billing-7", "queues": ["mail", "mail"], "handlers": ["send"], "slots": 3, "lease": "PT30S"},
@@ -94,7 +94,7 @@ class TestRegister:
         assert (answer.status_code, answer.json()["code"]) == (429, "quota_reached")
         await a_remote(await front.stranger())
 
-    async def test_it_needs_the_scope(self, front):
+    async def test_registration_requires_the_worker_scope(self, front):
         for scopes in (("jobs:read",), ("jobs:write", "jobs:trigger")):
             caller = await front.caller(*scopes)
             answer = await caller.post("/v1/worker/register", json={})
@@ -103,7 +103,7 @@ class TestRegister:
 
 
 class TestClaim:
-    async def test_a_run_comes_with_all_that_its_handler_needs(self, api, remote, clock):
+    async def test_claim_returns_every_field_that_the_handler_needs(self, api, remote, clock):
         job_id = await a_job_due_now(api, payload={"customer": 7}, timeout="PT30S", tags=["billing"], queue="default")
 
         [run] = await remote.claim()
@@ -116,7 +116,7 @@ class TestClaim:
         assert datetime.fromisoformat(run["deadline"]) == clock.at + timedelta(seconds=30)
         assert datetime.fromisoformat(run["due_at"]) == clock.at
 
-    async def test_a_large_payload_comes_whole(self, api, remote):
+    async def test_claim_returns_a_large_payload_in_full(self, api, remote):
         large = {"text": "x" * 100_000}
         await a_job_due_now(api, payload=large)
 
@@ -430,7 +430,7 @@ class TestSettle:
 
         assert (await found_run(database, run["run_id"]))["reason"] == "timed out after 30 s"
 
-    async def test_requested_again_after_a_lost_answer_it_answers_the_same(self, api, remote, database):
+    async def test_settle_repeated_after_a_lost_response_returns_the_same(self, api, remote, database):
         await a_job_due_now(api, retry=RETRY_AT_ONCE)
         [run] = await remote.claim()
 
@@ -498,7 +498,7 @@ class TestSettle:
 
 
 class TestRenew:
-    async def test_the_lease_goes_on(self, api, remote, database, clock):
+    async def test_renewal_extends_the_lease(self, api, remote, database, clock):
         await a_job_due_now(api)
         [run] = await remote.claim()
         reaper = Reaper(database, rng=Rng(1), log=Log("test"))

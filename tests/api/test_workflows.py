@@ -66,7 +66,7 @@ def states(found) -> dict[str, str]:
 
 
 class TestStart:
-    async def test_it_is_accepted_whole_and_its_first_nodes_are_ready(self, api, front):
+    async def test_workflow_is_created_with_its_first_nodes_ready(self, api, front):
         answer = await api.post("/v1/workflows", json=ETL)
 
         made = answer.json()
@@ -81,7 +81,7 @@ class TestStart:
             "tidy": "waiting",
         }
 
-    async def test_requested_again_under_its_key_it_is_answered_the_same_and_started_once(self, api):
+    async def test_workflow_repeated_under_its_idempotency_key_starts_a_single_time(self, api):
         first, again = [
             await api.post("/v1/workflows", json=ETL, headers={"Idempotency-Key": "once"}) for _ in range(2)
         ]
@@ -246,7 +246,7 @@ class TestList:
 
         assert [item["name"] for item in page["items"]] == names
 
-    async def test_a_page_that_looked_far_enough_goes_on_where_it_ended(self, api, clock, monkeypatch):
+    async def test_workflow_page_at_its_scan_limit_continues_on_the_next_page(self, api, clock, monkeypatch):
         for number in range(6):
             await started_later(api, clock, name="wanted" if number == 0 else "other")
         monkeypatch.setattr("duly.store.reads.lists.workflows.__defaults__", (None, 3))
@@ -259,7 +259,7 @@ class TestList:
 
 
 class TestVerbs:
-    async def test_a_cancelled_workflow_starts_nothing_more_and_says_why(self, api, database):
+    async def test_cancelled_workflow_starts_no_node_and_shows_the_reason(self, api, database):
         made = await started(api)
         answer = await api.post(f"/v1/workflows/{made['workflow_id']}/cancel", json={"reason": "wrong day"})
 
@@ -328,7 +328,7 @@ class TestVerbs:
         entries = (await api.get("/v1/audit", params={"action": "workflow.replayed"})).json()["items"]
         assert entries == []
 
-    async def test_a_node_under_way_cannot_be_replayed_and_a_dry_run_says_so(self, api, database):
+    async def test_replay_of_a_running_node_conflicts_also_as_a_dry_run(self, api, database):
         made = await started(api)
         await take(database)
         for more in ({}, {"dry_run": True}):
@@ -337,7 +337,7 @@ class TestVerbs:
 
             assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
 
-    async def test_a_pause_that_changed_nothing_is_not_recorded(self, api):
+    async def test_pause_that_changes_nothing_adds_no_audit_entry(self, api):
         made = await started(api)
         for verb in ("pause", "pause", "resume", "resume"):
             assert (await api.post(f"/v1/workflows/{made['workflow_id']}/{verb}")).status_code == 200
@@ -422,7 +422,7 @@ async def test_each_node_counts_as_a_submit(front):
 class TestAsTarget:
     TARGET: ClassVar[dict[str, Any]] = {"type": "workflow", "nodes": ETL["nodes"]}
 
-    async def test_a_job_starts_a_workflow_and_tells_it_as_it_was_requested_for(self, api):
+    async def test_job_returns_its_workflow_target_as_requested(self, api):
         job = await api.a_job(name="nightly", target=self.TARGET, tags=["money"])
         found = (await api.get(f"/v1/jobs/{job['job_id']}")).json()
 
@@ -439,7 +439,7 @@ class TestAsTarget:
         nodes = changed.json()["target"]["nodes"]
         assert (nodes["load"]["priority"], nodes["load"]["depends_on"]) == (1, ["extract"])
 
-    async def test_secrets_of_nodes_are_not_reported_and_put_back(self, api, database):
+    async def test_secrets_of_nodes_are_masked_and_survive_a_put_back(self, api, database):
         hook = {"type": "webhook", "url": "https://shop.example/in", "headers": {"Authorization": "Bearer secret"}}
         nodes = {"call": {"target": hook}}
         job = await api.a_job(name="calls", target={"type": "workflow", "nodes": nodes})

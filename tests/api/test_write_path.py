@@ -198,7 +198,7 @@ async def test_creates_beyond_a_quota_are_refused_and_take_no_other_along(front,
     assert await stored(database, other.tenant) == (0, 0, 0)
 
 
-async def test_a_response_lost_after_the_commit_can_be_requested_for_again(api, database, front, monkeypatch):
+async def test_request_repeated_after_a_lost_response_changes_nothing_twice(api, database, front, monkeypatch):
     """The process dies between the commit and the response: the caller asks again, and nothing is done twice."""
     headers = {"Idempotency-Key": "k1"}
 

@@ -116,7 +116,7 @@ def test_scenario_writes_a_single_json_object_that_meets_the_contract(scenario, 
         assert connection.execute(SCHEMAS).fetchall() == [], "a given database is left empty"
 
 
-def test_without_a_database_it_makes_one_of_its_own_and_says_so(tmp_path):
+def test_bench_without_a_database_creates_and_reports_a_temporary_one(tmp_path):
     done = bench("drain", "--runs", "1000", "--json", "--folder", str(tmp_path))
 
     config = json.loads(done.stdout)["config"]
@@ -157,7 +157,7 @@ def test_percentiles_are_values_that_were_measured():
     assert percentiles([]).p50 is None
 
 
-def test_the_cost_of_triggers_is_reported_in_microseconds():
+def test_bench_reports_the_cost_of_triggers_in_microseconds():
     result = result_of("triggers")
 
     assert result.keys() >= KEYS

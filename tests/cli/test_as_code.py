@@ -71,7 +71,7 @@ def test_a_plan_is_shown_applied_and_then_empty(run, write, database_url):
     assert run("apply").stdout.splitlines()[-1] == "billing: nothing was to be changed", "and nobody is asked"
 
 
-def test_changes_drift_and_orphans_are_reported_apart(run, write):
+def test_plan_distinguishes_changes_drift_and_orphans(run, write):
     write(FILE)
     run("apply", "--yes")
     run("jobs", "edit", "nightly", "--queue", "slow")
@@ -104,7 +104,7 @@ def test_job_created_by_hand_is_refused_until_it_is_adopted(run, write):
     assert run("plan", "--check").returncode == 0
 
 
-def test_all_errors_are_said_with_their_line(run, write, database_url):
+def test_apply_reports_all_errors_with_their_position(run, write, database_url):
     write(
         "source: billing\njobs:\n  a: {target: x, schedule: {cron: 61 * * * *}}\n  b: {targt: x, schedule: {every: 5m}}\n"
     )
@@ -165,7 +165,7 @@ def test_a_plan_that_was_looked_at_is_applied_or_none(run, write):
     assert [(one["name"], one["kind"]) for one in done["done"]] == [("hourly", "create"), ("nightly", "create")]
 
 
-def test_wrong_usage_is_reported(run, write, tmp_path):
+def test_plan_and_apply_report_wrong_usage(run, write, tmp_path):
     missing = run("plan")
     assert (missing.returncode, "duly.yaml cannot be read" in missing.stderr) == (2, True)
     (tmp_path / "duly.yaml").write_bytes(b"\xff\xfe\x00")
@@ -188,7 +188,7 @@ def answer(database_url, folder, said):
         os.close(theirs)
 
 
-def test_somebody_is_requested_first(write, tmp_path, database_url):
+def test_apply_requires_confirmation(write, tmp_path, database_url):
     write(FILE)
 
     nobody = duly("apply", "--database-url", database_url, cwd=tmp_path)

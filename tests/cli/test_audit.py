@@ -45,7 +45,7 @@ def test_audit_records_local_commands_under_the_local_account(local):
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])
-def test_it_reads_the_same_on_a_database_and_over_http(where, request):
+def test_audit_command_prints_the_same_on_a_database_and_over_http(where, request):
     duly = request.getfixturevalue(where)
     name = f"calendar-{where}"
     made = duly("concurrency", "limit", name, "--slots", "5")

@@ -33,7 +33,7 @@ def test_a_command_on_a_database_acts_as_the_operator_under_its_account(local):
     assert (actor["kind"], actor["name"], actor["key_id"]) == ("local", ME, None)
 
 
-def test_a_command_next_to_a_duly_up_acts_under_its_account_and_needs_no_key(up):
+def test_command_beside_duly_up_uses_its_os_account_and_needs_no_api_key(up):
     up.duly("queues", "set", "socket", "--age-limit", "PT9S")
 
     actor = audited(up.duly("audit", "--action", "queue.changed", "--subject", "socket", "--json"))[0]
@@ -131,7 +131,7 @@ async def test_application_error_reaches_the_in_process_caller():
             await client.get("/")
 
 
-async def test_an_address_that_was_typed_goes_before_a_database_from_elsewhere(up, database_url):
+async def test_typed_address_takes_precedence_over_a_configured_database(up, database_url):
     settings = load({"url": up.address, "database_url": None, "data": None})
 
     async with connected(settings) as client:
@@ -139,7 +139,7 @@ async def test_an_address_that_was_typed_goes_before_a_database_from_elsewhere(u
             await anext(client.jobs.list())
 
 
-def test_programs_that_only_workers_allow_are_taken_on_a_database_and_next_to_a_duly_up(up, tmp_path, database_url):
+def test_submit_accepts_commands_that_only_workers_allow_unless_over_http(up, tmp_path, database_url):
     command = ("submit", "--command", "--", "/bin/nothing")
     for said in (inside(*command, cwd=tmp_path, DULY_DATABASE_URL=database_url), up.duly(*command)):
         assert said.returncode == 0, said.stderr

@@ -150,7 +150,7 @@ def test_submit_refuses_requests_that_the_app_would_refuse(up, arguments, words)
     assert len(said.stderr.splitlines()) == 1
 
 
-def test_without_the_app_an_unknown_handler_is_accepted_and_said_to_wait(up):
+def test_submit_without_an_app_accepts_an_unknown_handler_with_a_warning(up):
     said = up.duly("submit", "nobody", "--app", "")
 
     assert said.returncode == 0
@@ -214,7 +214,7 @@ def test_every_promise_holds(up):
     assert (said.returncode, said.stdout) == (0, "every promise holds\n")
 
 
-def test_watching_goes_on_until_ctrl_c(up):
+def test_queues_watch_runs_until_ctrl_c(up):
     with running("queues", "--watch", "--json", "--interval", "0.1", cwd=up.folder) as process:
         wait_for(lambda: len(process.lines) >= 2)
         process.interrupt()

@@ -43,7 +43,7 @@ def source(up):
     return write
 
 
-def test_a_schedule_comes_changes_and_goes_with_the_source(up, source):
+def test_declared_schedule_is_created_changed_and_removed_with_its_source(up, source):
     source('(cron="0 2 29 2 *", tz="Europe/Paris")')
     with running("worker", "declared:app", cwd=up.folder) as process:
         assert process.wait_for_line(f"schedule {NAME}: ").endswith(", Europe/Paris time")

@@ -34,7 +34,7 @@ def test_doctor_reports_findings_and_exits_with_code_1(local):
     assert found["fsync_off"]["remedy"] in told.stdout
 
 
-def test_the_doctor_says_how_far_the_limits_of_commands_hold_here(database_url, tmp_path):
+def test_doctor_reports_which_command_limits_the_host_enforces(database_url, tmp_path):
     ground = cgroup.look()
 
     told = inside("doctor", "--json", "--database-url", database_url, cwd=tmp_path, DULY_COMMANDS="/bin/sh")

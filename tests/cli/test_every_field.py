@@ -70,7 +70,7 @@ def test_all_flags_together_are_the_whole_spec():
 
 
 @pytest.mark.parametrize("field", [field for field in FLAGS if field not in ("name", "schedule", "target")])
-def test_a_flag_says_its_field_alone(field):
+def test_flag_sets_only_its_own_field(field):
     own = {"retry": RetryPolicy()} if field in ("timeout", "concurrency", "rate_limit") else {}
 
     assert submitted(*FLAGS[field]) == JobSpec(target=WHOLE.target, **{**own, field: wanted(field)})

@@ -37,7 +37,7 @@ def test_a_database_of_ones_own_has_none_of_a_folder(tmp_path):
     assert keyring_of(settings(tmp_path, database_url="postgresql:///x")) is None
 
 
-def test_the_one_that_was_named_goes_first(tmp_path):
+def test_configured_keyring_takes_precedence_over_the_stored_keyring(tmp_path):
     (tmp_path / "data").mkdir()
     first_keyring(settings(tmp_path), tmp_path / "data", Rng())
     line = new_key_line(Rng().secret).reveal()
@@ -67,13 +67,13 @@ def test_a_new_key_is_a_line_for_the_file(tmp_path):
     assert keyring_of(settings(tmp_path, secrets_key=tmp_path / "mine")) is not None
 
 
-def test_a_worker_without_one_says_that_it_sends_no_webhooks(database_url, tmp_path):
+def test_worker_without_a_keyring_reports_that_it_sends_no_webhooks(database_url, tmp_path):
     (tmp_path / "app.py").write_text("from duly import App\napp = App()\n@app.handler\ndef greet() -> None: ...\n")
     with running("worker", "app:app", "--database-url", database_url, cwd=tmp_path) as worker:
         assert "duly secrets new-key" in worker.wait_for_line("it sends no webhooks: ")
 
 
-def test_a_worker_that_forgot_its_app_is_reported_so_though_it_could_send_webhooks(database_url, tmp_path):
+def test_worker_with_a_keyring_and_without_an_app_requires_the_webhooks_flag(database_url, tmp_path):
     (tmp_path / "keys").write_text(new_key_line(Rng().secret).reveal())
     more = ("--database-url", database_url, "--secrets-key", str(tmp_path / "keys"))
 

@@ -77,7 +77,7 @@ def test_listen_flags_forged_expired_and_altered_webhooks(tmp_path):
     assert "no signature fits" in seen[4]["why"]
 
 
-def test_it_fails_as_often_as_it_is_reported(tmp_path):
+def test_listen_fails_the_first_n_deliveries_of_each_run(tmp_path):
     with listening(tmp_path, "--fail-first", "2", "--status", "204", "--json") as (process, address):
         assert [post(address, run=run) for run in ("a", "b", "a", "a", "b", "b")] == [500, 500, 500, 204, 500, 204]
         assert [one["verified"] for one in shown(process, 6)] == [None] * 6
@@ -115,7 +115,7 @@ def test_listen_refuses_invalid_options_with_a_message(tmp_path, arguments, word
     assert "short" not in done.stderr
 
 
-def test_a_taken_port_is_reported_with_a_remedy_of_its_own(tmp_path):
+def test_listen_reports_a_taken_port_with_its_own_remedy(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         said = duly("listen", "--port", str(port), cwd=tmp_path)

@@ -67,7 +67,7 @@ def on_terminal(database_url, cwd, answer: str, *arguments: str) -> tuple[int, s
     return process.wait(60), seen.decode()
 
 
-def test_one_ctrl_c_at_the_question_ends_the_command(duly, reports, database_url, tmp_path):
+def test_ctrl_c_at_a_confirmation_prompt_ends_the_command(duly, reports, database_url, tmp_path):
     ours, theirs = pty.openpty()
     command = [*DULY, "jobs", "pause", "--all", "--database-url", database_url]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stdin=theirs, stdout=theirs, stderr=theirs)
@@ -109,7 +109,7 @@ def test_matching_jobs_are_paused_resumed_and_cancelled(duly, reports):
     assert (named(duly, "cancelled"), named(duly, "paused")) == ({"a", "b"}, {"c"})
 
 
-def test_no_more_are_changed_than_the_limit_says(duly, reports):
+def test_bulk_pause_changes_at_most_the_limit(duly, reports):
     said = duly("jobs", "pause", "--all", "--limit", "2", "--yes")
 
     assert said.stdout == "2 jobs paused; more fit than the limit, so repeat the command for the rest\n"
@@ -209,7 +209,7 @@ def test_a_wrong_filter_shows_where(duly, reports):
     assert named(duly, "active") == {"a", "b", "c"}
 
 
-def test_on_a_terminal_somebody_is_requested_how_many_and_may_say_no(duly, reports, database_url, tmp_path):
+def test_bulk_pause_on_a_terminal_shows_the_count_and_requires_confirmation(duly, reports, database_url, tmp_path):
     asked = ("jobs", "pause", "--filter", "queue:mail")
 
     code, screen = on_terminal(database_url, tmp_path, "n\n", *asked)

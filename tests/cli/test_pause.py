@@ -113,7 +113,7 @@ def test_a_reason_is_one_line(up):
     assert "was not paused" in up.duly("resume", "--all").stdout
 
 
-def test_a_worker_is_drained_and_goes_on(going_on):
+def test_worker_can_be_drained_and_resumed(going_on):
     up = going_on
     [worker] = json.loads(up.duly("workers", "--json").stdout)
     said = up.duly("workers", "drain", worker["worker_id"])

@@ -56,7 +56,7 @@ def test_its_exit_code_and_its_input_are_those_of_psql(database_url, tmp_path):
     assert told.stdout == "2\n"
 
 
-def test_where_there_is_no_psql_it_says_so_without_the_password(database_url, tmp_path, monkeypatch):
+def test_psql_command_reports_a_missing_psql_without_the_password(database_url, tmp_path, monkeypatch):
     def missing():
         raise BinariesMissing("not installed")
 
@@ -68,11 +68,11 @@ def test_where_there_is_no_psql_it_says_so_without_the_password(database_url, tm
     assert "sesame" not in refused.stderr + refused.stdout
 
 
-def test_where_nothing_runs_it_says_how_to_start_it(tmp_path):
+def test_psql_command_without_a_server_explains_how_to_start_it(tmp_path):
     assert "duly up" in inside("psql", cwd=tmp_path).stderr
 
 
-def test_duly_up_says_how_to_open_its_database(tmp_path):
+def test_duly_up_prints_the_psql_command_for_its_database(tmp_path):
     assert (wheel_binaries() / "psql").exists(), "it is shipped"
     with running("up", "--port", "0", "--ephemeral", "--no-demo", "--workers", "0", cwd=tmp_path) as process:
         Up(process, tmp_path)

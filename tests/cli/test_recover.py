@@ -145,7 +145,7 @@ def test_a_queue_that_is_overloaded_needs_attention(duly, story):
     assert "overloaded: its oldest run" in duly("queues").stdout
 
 
-def test_a_queue_is_reported_how_old_its_oldest_run_may_be(duly, story):
+def test_queues_set_changes_the_age_limit_of_a_queue(duly, story):
     story(lambda database, _: a_ready_run(database, queue="mail"))
 
     assert duly("queues", "set", "mail", "--age-limit", "PT5S").stdout == "queue mail: its oldest run may be 5 s old\n"

@@ -401,7 +401,7 @@ class TestRefusals:
         assert done.returncode == 2
         assert "needs the database itself, and DULY_URL names a Duly over HTTP" in done.stderr
 
-    def test_a_database_that_was_typed_goes_before_an_address_that_was_not(self, remote, up):
+    def test_typed_database_takes_precedence_over_a_configured_address(self, remote, up):
         assert remote.duly("verify", "--data", str(up.folder / ".duly")).returncode == 0
         assert remote.duly("jobs", "--data", str(up.folder / ".duly"), DULY_URL="http://127.0.0.1:9").returncode == 0
 

@@ -60,7 +60,7 @@ async def test_commands_that_follow_a_run_survive_a_database_restart(server, sto
 
 
 @pytest.mark.parametrize("error", [Unavailable(SILENT), DiskFull("could not write"), ReadOnly("a standby")])
-async def test_a_person_is_reported_why_it_is_waited_for(monkeypatch, capsys, error):
+async def test_command_prints_the_reason_while_it_waits_for_the_database(monkeypatch, capsys, error):
     """A database without room answers, and so does one that takes no writes."""
     monkeypatch.setattr(patience, "_PAUSE_SECONDS", 0.01)
     told = found_in(error, is_local=True)
@@ -72,7 +72,7 @@ async def test_a_person_is_reported_why_it_is_waited_for(monkeypatch, capsys, er
     assert capsys.readouterr().err == f"{error}; waiting\n"
 
 
-async def test_after_a_long_silence_it_ends_and_says_that_the_run_goes_on(monkeypatch, capsys):
+async def test_command_ends_after_a_long_silence_and_reports_that_the_run_continues(monkeypatch, capsys):
     monkeypatch.setattr(patience, "_SILENCE_SECONDS_MAX", 0.6)
     run_id = UUID(int=7)
 

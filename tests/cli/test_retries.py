@@ -50,7 +50,7 @@ def test_an_expiry_is_read_and_checked_against_the_moment():
 
 
 @pytest.mark.parametrize("rule", ["ValueError", "=dead", "ValueError=drop", "5xx=snooze"])
-def test_a_rule_that_says_nothing_clear_is_refused(rule):
+def test_unclear_retry_rule_is_refused(rule):
     with pytest.raises((click.UsageError, InvalidOption)):
         options(on_error=(rule,))
 

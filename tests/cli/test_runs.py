@@ -102,7 +102,7 @@ def test_a_single_occurrence_that_was_left_out_names_its_moment(duly):
     assert "skipped_on_request: 1 occurrence, 2026-11-02 12:00:00Z" in duly("runs", "--job", "noon").stdout
 
 
-def test_a_run_that_overlaps_says_so(duly):
+def test_overlapping_run_shows_skipped_overlap_as_its_reason(duly):
     duly("submit", HANDLER, "--cron", "0 12 * * *", "--name", "noon")
     duly("jobs", "trigger", "noon")
     duly("jobs", "trigger", "noon")
@@ -190,7 +190,7 @@ def test_ended_run_shows_its_definition_and_can_be_run_again(duly, story):
     assert "cannot be run again yet" in refused.stderr
 
 
-def test_one_shots_are_listed_among_jobs_on_request(duly):
+def test_jobs_command_lists_one_shots_on_request(duly):
     shot = duly("submit", HANDLER, "-q").stdout.strip()
     duly("submit", HANDLER, "--cron", "0 12 * * *", "--name", "noon")
 

@@ -97,7 +97,7 @@ def test_a_schedule_is_given_whole_as_json_or_as_a_file(duly, tmp_path):
     assert (kept["trigger"], kept["overlap"], kept["max_runs"]) == (shape["trigger"], shape["overlap"], 2)
 
 
-def test_everything_that_may_be_said_of_a_schedule_is_kept_and_shown(duly, tmp_path):
+def test_every_schedule_option_is_stored_and_shown(duly, tmp_path):
     said = duly(
         "submit", "report", "--cron", "0 12 * * *", "--tz", "Europe/Paris", "--name", "noon", "--key", "noon",
         "--start", "2026-11-05T00:00:00", "--end", "2027-01-01T00:00:00Z", "--max-runs", "30", "--jitter", "PT1H",
@@ -323,7 +323,7 @@ def test_backfill_is_counted_created_and_cancelled(duly, nightly):
     assert duly("jobs", "cancel-backfill", row["backfill_id"]).returncode == 4
 
 
-def test_many_occurrences_are_requested_about_first(duly, monkeypatch):
+def test_large_backfill_requires_confirmation(duly, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
     duly("submit", "report", "--cron", "* * * * *", "--name", "minutely")
 

@@ -116,7 +116,7 @@ def test_a_file_that_is_no_toml_is_named(tmp_path):
         load({}, {}, write(tmp_path, "port 1"))
 
 
-def test_an_empty_variable_says_nothing(tmp_path):
+def test_empty_environment_variable_is_ignored(tmp_path):
     assert load({}, {"DULY_DATABASE_URL": ""}, tmp_path).database_url is None
 
 
@@ -192,7 +192,7 @@ def test_invalid_command_setting_is_refused(tmp_path, name, value, words):
         load({}, {f"DULY_{name}": value}, tmp_path)
 
 
-def test_a_container_engine_is_reported_where_it_is_and_nothing_else_of_our_environment():
+def test_container_engine_receives_only_path_and_home_of_the_environment():
     given = {"PATH": "/bin", "HOME": "/root", "DULY_API_KEY": "secret", "DATABASE_PASSWORD": "secret"}
 
     assert engine_environment(given) == {"PATH": "/bin", "HOME": "/root"}

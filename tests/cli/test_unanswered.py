@@ -76,7 +76,7 @@ def test_a_key_is_advised_only_where_a_flag_takes_one(tmp_path, monkeypatch, com
 @pytest.mark.parametrize(
     ("command", "is_write"), [(("pause", "--all"), True), (("submit", "greet"), True), (("jobs",), False)]
 )
-def test_an_interrupted_write_says_that_its_outcome_is_unknown(tmp_path, command, is_write):
+def test_interrupted_write_reports_an_unknown_outcome(tmp_path, command, is_write):
     with a_silent_server(hangs_up=False) as (url, heard):
         settings = environment(DULY_URL=url, DULY_API_KEY=KEY)
         process = subprocess.Popen(

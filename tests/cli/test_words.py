@@ -19,11 +19,11 @@ def test_the_busiest_minute_ahead_is_never_in_no_time(counts, most, minutes):
     assert re.findall(r"\d+", busiest_minute(counts)) == [str(most), str(minutes)]
 
 
-def test_a_queue_without_fires_ahead_says_nothing_of_them():
+def test_queue_without_upcoming_fires_has_an_empty_busiest_minute():
     assert [busiest_minute(counts) for counts in ([], [0, 0])] == ["", ""]
 
 
-def test_one_is_no_plural():
+def test_count_of_1_is_written_in_the_singular():
     schedule = check(
         {
             "trigger": {"type": "interval", "every": "PT1H", "anchor": "2026-01-01T00:00:00Z"},

@@ -89,13 +89,13 @@ def test_workflow_runs_are_listed_with_their_wait_reasons(run, submitted):
     assert waiting == {f"waits for its parents in workflow {submitted}"}
 
 
-def test_filters_choose_and_nothing_fits_is_said(run, submitted):
+def test_workflow_filters_select_and_report_an_empty_result(run, submitted):
     assert json.loads(run("workflows", "--filter", "state:running AND name:night*", "--json").stdout) != []
     assert "no workflows fit" in run("workflows", "--name", "weekly").stdout
     assert run("workflows", "--filter", "colour:blue").returncode == 1
 
 
-def test_a_workflow_is_held_goes_on_is_cancelled_and_done_again(run, submitted):
+def test_workflow_can_be_paused_resumed_cancelled_and_replayed(run, submitted):
     assert run("workflows", "pause", submitted).stdout == f"workflow {submitted} is paused\n"
     assert run("workflows", "resume", submitted).stdout == f"workflow {submitted} is running\n"
     assert (
@@ -186,7 +186,7 @@ def test_with_an_app_handlers_and_arguments_are_checked_before_anything_is_sent(
     assert run("workflows", "submit", "flow.yaml", "--app", "shop:app").returncode == 0
 
 
-def test_all_that_is_wrong_with_a_file_is_reported_also_next_to_a_circle(run, tmp_path):
+def test_workflow_submit_reports_every_error_of_a_file_and_the_cycle(run, tmp_path):
     (tmp_path / "shop.py").write_text(SHOP)
     (tmp_path / "flow.yaml").write_text(
         "name: nightly\nnodes:\n"
@@ -242,7 +242,7 @@ def test_workflow_file_runs_passes_results_and_reports_its_outcome(desk, tmp_pat
     assert "4 of 4 nodes have ended" in desk("workflows", "show", workflow_id, "--watch").stdout
 
 
-def test_end_to_end_a_workflow_that_fails_says_so(desk, tmp_path):
+def test_failed_workflow_reports_its_reason_end_to_end(desk, tmp_path):
     flow = {"name": "broken", "nodes": {"first": {"target": "fail", "payload": {"reason": "no disk"}}}}
     (tmp_path / "flow.json").write_text(json.dumps(flow))
     done = desk("workflows", "submit", str(tmp_path / "flow.json"), "--wait")

@@ -229,7 +229,7 @@ class TestFaults:
         assert (proxy.lost, done.matched, done.changed, done.is_partial) == (2, 5, 5, False)
         assert await counted(database) == 0
 
-    async def test_a_bulk_cancel_goes_on_where_the_server_stops_half_way(self, client, database, monkeypatch):
+    async def test_bulk_cancel_continues_after_a_partial_response(self, client, database, monkeypatch):
         monkeypatch.setattr("duly.api.routes.bulk._CHANGE_SECONDS", 0)
         monkeypatch.setattr("duly.moves.bulk._BATCH", 2)
         for _ in range(9):
@@ -272,7 +272,7 @@ class TestFaults:
 
 
 class TestWithoutALoop:
-    async def test_it_does_the_same(self, blocking):
+    async def test_blocking_client_matches_the_async_client(self, blocking):
         def story() -> tuple:
             made = blocking.jobs.create("app:mail", schedule=EVERY_HOUR, name="hourly")
             job = blocking.jobs.get(made.job_id)

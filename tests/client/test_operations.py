@@ -335,7 +335,7 @@ class TestRuns:
         run = await client.runs.get(again.run_id)
         assert (run.payload, run.tags, run.priority, run.rerun_of) == ({"n": 2}, ["new"], 1, made.run_id)
 
-    async def test_the_log_of_a_run_that_said_nothing_is_empty(self, client):
+    async def test_log_of_a_run_without_output_is_empty(self, client):
         made = await client.jobs.create("app:mail")
         await client.runs.cancel(made.run_id)
 
@@ -349,7 +349,7 @@ class TestRuns:
 
 
 class TestDead:
-    async def test_one_by_one(self, client, database):
+    async def test_dead_run_can_be_edited_replayed_and_discarded(self, client, database):
         first, second = await a_dead_run(database), await a_dead_run(database)
 
         await client.dead.edit(first, {"n": 2})

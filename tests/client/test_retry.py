@@ -206,7 +206,7 @@ def test_an_untrusted_certificate_is_not_tried_again():
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, b"<html>"), (302, b""), (200, b"[1]")])
-def test_an_answer_of_something_else_is_reported_apart(status, body):
+def test_client_raises_unexpected_response_for_a_foreign_body(status, body):
     with pytest.raises(UnexpectedResponse):
         World(Reply(status, {}, body)).hear(A_GET)
 

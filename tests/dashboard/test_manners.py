@@ -131,7 +131,7 @@ async def test_the_palette_finds_a_job_by_its_name(visitor, slots):
     await expect(page.get_by_role("heading", name="looked-at")).to_be_visible()
 
 
-async def test_times_are_local_with_utc_next_to_them(browser, house, slots):
+async def test_times_are_local_and_show_utc_in_their_title(browser, house, slots):
     visitor = await visiting(browser, house, timezone_id="Asia/Tokyo", locale="en-GB")
     await visitor.log_in()
     await visitor.go(slots[2])

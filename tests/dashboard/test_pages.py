@@ -48,7 +48,7 @@ async def test_asset_is_sent_uncompressed_to_clients_without_gzip(static):
     assert answer.text.startswith("console.log")
 
 
-async def test_without_a_build_the_page_says_how_to_make_one(tmp_path):
+async def test_page_without_a_build_names_the_make_target(tmp_path):
     answer = await asked(tmp_path / "nothing", "/ui/jobs")
 
     assert answer.text == NOT_BUILT

@@ -174,7 +174,7 @@ class TestFiles:
         await expect(page.locator("tbody tr")).to_have_count(2)
         assert "drifted=true" in page.url
 
-    async def test_it_is_downloaded_as_a_file_that_changes_nothing(self, visitor, house):
+    async def test_downloaded_file_applies_without_changes(self, visitor, house):
         source, _ = await a_file(house, report={"priority": 3})
         await visitor.go(f"/files/{source}")
         async with visitor.page.expect_download() as downloading:

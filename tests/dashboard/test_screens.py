@@ -215,7 +215,7 @@ class TestJobs:
         await visitor.page.get_by_role("button", name="Previous page").click()
         await expect(rows).to_have_count(50)
 
-    async def test_a_filter_that_is_not_understood_says_so(self, visitor):
+    async def test_invalid_filter_shows_an_alert(self, visitor):
         visitor.may_be_refused = True
         await visitor.go("/jobs?filter=nonsense:1")
 
@@ -228,7 +228,7 @@ async def has_runs(house, job_id, state):
 
 
 class TestJob:
-    async def test_it_shows_fires_runs_calendar_and_definition(self, visitor, house):
+    async def test_job_screen_shows_fires_runs_calendar_and_definition(self, visitor, house):
         job_id = await house.schedule(a_name("shown"), payload={"name": "Ada"})
         await house.ask("POST", f"/v1/jobs/{job_id}/trigger", {})
         await eventually(lambda: has_runs(house, job_id, "succeeded"))
@@ -241,7 +241,7 @@ class TestJob:
         await page.get_by_text("Full definition").click()
         await expect(page.get_by_label("definition", exact=True)).to_contain_text("Ada")
 
-    async def test_it_is_paused_with_a_reason_skipped_and_deleted(self, visitor, house):
+    async def test_job_screen_pauses_with_a_reason_skips_and_deletes(self, visitor, house):
         page, job_id = visitor.page, await house.schedule(a_name("handled"))
         await visitor.go(f"/jobs/{job_id}")
         before = (await house.ask("GET", f"/v1/jobs/{job_id}"))["next_run_at"]
@@ -276,7 +276,7 @@ class TestJob:
         await page.get_by_role("button", name="Show changes").click()
         await expect(page.get_by_label("Changes").locator(".gone")).to_contain_text("Ada")
 
-    async def test_its_rules_are_reported_and_an_edit_of_something_else_leaves_them(self, visitor, house):
+    async def test_job_screen_shows_limits_and_keeps_them_through_other_edits(self, visitor, house):
         customer, provider = a_name("customer"), a_name("provider")
         rules = {
             "concurrency": {"key": customer, "limit": 2},
@@ -396,7 +396,7 @@ class TestRuns:
 
 
 class TestRun:
-    async def test_it_shows_its_story_its_log_and_its_result(self, visitor, house):
+    async def test_run_screen_shows_history_log_and_result(self, visitor, house):
         run_id = await house.submit("greet", name="Ada")
         await house.until(run_id, "succeeded")
         await visitor.go(f"/runs/{run_id}")
@@ -504,7 +504,7 @@ class TestDead:
         await house.until(run_id, "dead")
         assert "another reason" in (await house.ask("GET", f"/v1/runs/{run_id}"))["reason"]
 
-    async def test_one_is_discarded_after_it_was_requested_for_twice(self, visitor, house):
+    async def test_dead_run_is_discarded_only_on_confirmation(self, visitor, house):
         word = a_name("one")
         run_id = await a_dead_run(house, word)
         await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
@@ -530,7 +530,7 @@ class TestDead:
 
 
 class TestQueues:
-    async def test_a_queue_is_paused_with_a_reason_and_goes_on(self, visitor, house):
+    async def test_queue_screen_pauses_a_queue_with_a_reason_and_resumes_it(self, visitor, house):
         await visitor.go("/queues")
         page = visitor.page
         await page.get_by_role("button", name="Pause queue default").click()
@@ -543,7 +543,7 @@ class TestQueues:
         await expect(page.get_by_label("Paused", exact=True)).to_be_hidden()
         assert (await house.ask("GET", "/v1/pauses"))["items"] == []
 
-    async def test_everything_is_paused_and_goes_on(self, visitor, house):
+    async def test_queue_screen_pauses_and_resumes_everything(self, visitor, house):
         await visitor.go("/queues")
         page = visitor.page
         await page.get_by_role("button", name="Pause everything").click()
@@ -583,7 +583,7 @@ async def holds_are(house, wanted):
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/jobs/a/b/c"])
-async def test_a_path_that_leads_nowhere_says_so(visitor, path):
+async def test_unknown_path_shows_page_not_found(visitor, path):
     await visitor.go(path)
 
     await expect(visitor.page.get_by_role("heading", name="Page not found")).to_be_visible()

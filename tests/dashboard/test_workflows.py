@@ -150,7 +150,7 @@ class TestList:
 
 
 class TestGraph:
-    async def test_it_shows_states_conditions_maps_and_added_nodes(self, visitor, house, night):
+    async def test_workflow_graph_shows_states_conditions_maps_and_added_nodes(self, visitor, house, night):
         page = visitor.page
         await visitor.go(f"/workflows/{night}")
         for name, state in (await states(house, night)).items():
@@ -204,7 +204,7 @@ class TestGraph:
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("complementary")).to_be_visible()
 
-    async def test_it_is_moved_and_zoomed(self, visitor, night):
+    async def test_workflow_graph_can_be_moved_and_zoomed(self, visitor, night):
         page = visitor.page
         await visitor.go(f"/workflows/{night}")
         await expect(box(page, "list")).to_be_visible()
@@ -269,7 +269,7 @@ class TestActions:
         await expect(page.locator(".head [data-state=running]")).to_be_visible()
         assert (await told(house, held))["state"] == "running"
 
-    async def test_it_is_cancelled_with_a_reason(self, visitor, house, held):
+    async def test_workflow_screen_cancels_with_a_reason(self, visitor, house, held):
         page = visitor.page
         await visitor.go(f"/workflows/{held}")
         await page.get_by_role("button", name="Cancel").click()

@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "audit.md"
 _ACTION = re.compile(r"`([a-z_]+\.[a-z_]+)`")
 
 
-def test_every_action_is_reported():
+def test_audit_page_lists_every_action():
     page = PAGE.read_text()
     table = page.partition("## Actions")[2].partition("\n## ")[0]
 

@@ -18,7 +18,7 @@ def test_the_blocks_of_a_page_run(page, tmp_path):
                 running.run(block)
 
 
-def test_each_block_is_run_or_says_why_not():
+def test_documentation_block_is_run_or_gives_a_reason():
     unknown = [b.where for b in ALL if not b.reason and b.language not in (*RUN, *FOR_READING)]
 
     assert unknown == [], "give it a language that is run, or a line <!-- not run: REASON --> before it"

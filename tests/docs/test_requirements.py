@@ -71,7 +71,7 @@ def test_each_requirement_is_listed_once_and_in_order():
     assert [identifier for identifier, _, _ in requirements()] == IDS
 
 
-def test_each_requirement_says_something_and_names_its_proof_or_its_absence():
+def test_requirement_has_a_text_and_names_its_proof_or_its_absence():
     assert [identifier for identifier, wording, shown_by in requirements() if not wording or not shown_by] == []
 
 

@@ -117,7 +117,7 @@ def test_scopes_are_read_and_unknown_ones_are_named():
 
 
 class TestSecret:
-    def test_it_is_not_seen(self):
+    def test_secret_is_masked_in_every_text_form(self):
         secret = Secret("canary")
 
         shown = [
@@ -132,13 +132,13 @@ class TestSecret:
         assert not any("canary" in text for text in shown)
         assert str(secret) == "***"
 
-    def test_it_is_not_written_down(self):
+    def test_secret_cannot_be_serialized(self):
         with pytest.raises(TypeError):
             pickle.dumps(Secret("canary"))
         with pytest.raises(TypeError):
             msgspec.json.encode(Secret("canary"))
 
-    def test_it_equals_itself(self):
+    def test_secret_equals_only_the_same_secret(self):
         assert Secret("a") == Secret("a")
         assert Secret("a") != Secret("b")
         assert Secret("a") != "a"

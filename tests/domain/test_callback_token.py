@@ -74,5 +74,5 @@ def test_callback_token_stays_valid_until_its_key_leaves_the_keyring():
     assert gone.read(token) is None
 
 
-def test_it_shows_no_key():
+def test_callback_tokens_show_no_key_in_their_repr():
     assert repr(tokens(LINES[0])) == "CallbackTokens(1 keys)"

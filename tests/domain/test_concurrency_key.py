@@ -33,7 +33,7 @@ def told(**policy):
         (409_247.377, "PT1S", {"limit": 409_247.377, "per": "PT1S"}),  # More than can be asked for in a minute.
     ],
 )
-def test_a_rate_is_reported_in_whole_numbers(limit, per, words):
+def test_rate_limit_is_shown_in_whole_numbers(limit, per, words):
     carried = check_rate(Rate("mail", limit, per=per, burst=4))
 
     assert told(rate=carried)["rate_limit"] == RateLimit(key="mail", **words, burst=4)

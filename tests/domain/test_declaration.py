@@ -28,7 +28,7 @@ def test_job_that_matches_its_declaration_stays_unchanged():
     assert decide(NEW, JOB, {OLD, NEW}) is Step.LEAVE
 
 
-def test_a_declaration_never_seen_comes_into_force_at_once():
+def test_unknown_declaration_takes_effect_immediately():
     assert decide(NEWEST, JOB, {NEW, NEWEST}) is Step.CHANGE
 
 
@@ -40,7 +40,7 @@ def test_older_declaration_returns_when_the_current_declaration_disappears():
     assert decide(OLD, JOB, {OLD}) is Step.CHANGE
 
 
-def test_of_several_older_ones_the_last_in_force_comes_back():
+def test_rollback_restores_the_most_recent_older_declaration():
     three = standing(definition=NEWEST, definitions=(OLD, NEW, NEWEST))
 
     assert decide(OLD, three, {OLD, NEW}) is Step.YIELD

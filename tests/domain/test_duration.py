@@ -100,7 +100,7 @@ def test_duration_beyond_the_maximum_is_refused_with_the_maximum(value, words):
     ("seconds", "text"),
     [(0, "PT0S"), (90, "PT1M30S"), (3600, "PT1H"), (86_400, "PT24H"), (0.5, "PT0.5S"), (3661, "PT1H1M1S")],
 )
-def test_it_is_written_in_the_largest_units_that_fit(seconds, text):
+def test_duration_is_written_in_the_largest_units_that_fit(seconds, text):
     assert to_iso(timedelta(seconds=seconds)) == text
 
 

@@ -177,7 +177,7 @@ class TestRun:
         assert "duly dead replay" in found["dead"]
 
     @pytest.mark.parametrize("reason", ["skipped_misfire", "skipped_overlap", "skipped_paused", "skipped_calendar"])
-    def test_a_skipped_one_says_why(self, reason):
+    def test_skipped_run_shows_its_reason(self, reason):
         [found] = explain_run(a_run("skipped", reason=reason))
 
         assert found.code == reason
@@ -185,7 +185,7 @@ class TestRun:
 
 
 class TestJob:
-    def test_an_active_one_says_when_it_fires_next_and_how_it_ran_last(self):
+    def test_active_job_shows_its_next_fire_and_its_last_run(self):
         last = {"run_id": UUID(int=1), "state": "succeeded", "scheduled_at": START}
 
         found = told(explain_job(a_job(next_run_at=START + seconds(600), last=[last])))
@@ -194,7 +194,7 @@ class TestJob:
         assert found["last_run"].endswith("is succeeded")
         assert list(found) == ["not_due", "last_run"]
 
-    def test_a_paused_one_says_why_and_since_when(self):
+    def test_paused_job_shows_the_reason_of_its_pause(self):
         found = told(explain_job(a_job("paused", pause_reason="too noisy", paused_at=START)))
 
         assert "too noisy; `duly jobs resume nightly`" in found["paused"]
@@ -218,7 +218,7 @@ class TestJob:
         assert set(told(explain_job(a_job(state, workers=[], schedulers=0)))) == {state, "no_run_yet"}
 
 
-def test_spans_are_written_in_the_unit_that_says_most():
+def test_spans_are_written_in_the_largest_suitable_unit():
     assert [spoken(seconds(number)) for number in (0.25, 12, 180, 7200, 172_800)] == [
         "0.2 s",
         "12 s",
@@ -246,7 +246,7 @@ class TestDestinations:
     def test_destination_that_requested_a_delay_is_explained_as_an_open_circuit(self):
         assert "circuit_open" in self.waits(state="closed", probe_at=START + seconds(90))
 
-    def test_one_with_a_rate(self):
+    def test_destination_with_a_rate_shows_its_rate_limit(self):
         assert "2.5 a second" in self.waits(state="closed", rate=2.5)["rate_limit"]
         assert "slow start" in self.waits(state="closed", ramp_rate=10.0)["rate_limit"]
 
@@ -399,5 +399,5 @@ def test_every_reason_is_of_the_one_vocabulary(state):
         (1 / (3 * 86400), "1 every 3 d"),
     ],
 )
-def test_a_rate_is_written_in_the_unit_that_says_most(per_second, text):
+def test_rate_is_written_in_the_most_readable_unit(per_second, text):
     assert rate_text(per_second) == text

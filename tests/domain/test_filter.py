@@ -36,7 +36,7 @@ class TestReading:
     def test_a_list_is_any_of_them(self):
         assert parse('queue:(mail, "my reports" ,mail)', RUNS).words == {"queue": ("mail", "my reports")}
 
-    def test_a_field_said_twice_must_be_both(self):
+    def test_repeated_filter_field_requires_both_conditions(self):
         assert parse("queue:(a,b) AND queue:(b,c)", RUNS).words == {"queue": ("b",)}
         assert parse("queue:a AND queue:b", RUNS).words == {"queue": ()}
 

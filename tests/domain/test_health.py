@@ -56,7 +56,7 @@ class TestClosed:
 
 
 class TestCoolDown:
-    def test_it_doubles_up_to_a_bound(self):
+    def test_cool_down_doubles_up_to_a_maximum(self):
         assert [cool_seconds(number, EVEN) for number in range(1, 8)] == [1, 2, 4, 8, 16, 30, 30]
         assert cool_seconds(10_000, EVEN) == COOL_SECONDS_MAX
 
@@ -78,7 +78,7 @@ class TestOpen:
     def test_circuit_stays_open_during_the_cool_down_or_a_requested_delay(self, wait, asked):
         assert judge(Health(state=State.OPEN, wait_seconds=wait, requested_seconds=asked), EVEN) is None
 
-    def test_then_it_is_tried(self):
+    def test_open_circuit_becomes_half_open_when_the_cool_down_ends(self):
         assert judge(Health(state=State.OPEN, openings=3), EVEN) == StateChange(state=State.HALF_OPEN, openings=3)
 
     def test_open_circuit_ignores_outcomes_that_arrive_late(self):
@@ -86,14 +86,14 @@ class TestOpen:
 
 
 class TestHalfOpen:
-    def test_one_success_is_not_enough(self):
+    def test_half_open_circuit_needs_more_than_a_single_success(self):
         assert judge(Health(state=State.HALF_OPEN, successes_in_a_row=1), EVEN) is None
 
     def test_two_close_it(self):
         turn = judge(Health(state=State.HALF_OPEN, successes_in_a_row=2, openings=3, steady_rate=40), EVEN)
         assert turn == StateChange(state=State.CLOSED, openings=3, ramp_rate=60)
 
-    def test_one_failure_opens_it_for_twice_as_long(self):
+    def test_failure_of_a_half_open_circuit_doubles_the_open_time(self):
         turn = judge(
             Health(state=State.HALF_OPEN, failures_in_a_row=1, openings=1, since_state_change_seconds=99), EVEN
         )
@@ -107,7 +107,7 @@ class TestHalfOpen:
 
 class TestAfterAnOutage:
     @pytest.mark.parametrize("steady", [None, 0.0, RAMP_RATE_LEAST - 0.1])
-    def test_one_of_which_little_is_known_begins_slowly_and_grows(self, steady):
+    def test_destination_without_a_known_rate_starts_slowly_and_ramps_up(self, steady):
         turn = closed_by_hand(Health(steady_rate=steady))
         assert (turn.state, turn.ramp_rate, turn.ramp_grows) == (State.CLOSED, RAMP_RATE_LEAST, True)
 
@@ -146,7 +146,7 @@ class TestLettingThrough:
         assert let_through(Queue(rate=1_000, tokens=1, slots=10)) == 10
 
     @pytest.mark.parametrize(("tokens", "going"), [(0.0, 0), (0.94, 0), (0.95, 1), (1.0, 1)])
-    def test_at_a_low_rate_one_goes_shortly_before_its_turn(self, tokens, going):
+    def test_low_rate_lets_a_request_through_shortly_before_its_reservation(self, tokens, going):
         assert let_through(Queue(rate=0.1, tokens=tokens)) == going
 
 

@@ -63,5 +63,5 @@ def test_a_period_with_a_fraction_is_refused_with_the_nearest_that_can_be_kept()
         (172_800, "Every 2 days"),
     ],
 )
-def test_a_period_is_said_in_the_largest_unit_that_divides_it(seconds, words):
+def test_period_is_described_in_the_largest_unit_that_divides_it(seconds, words):
     assert describe_every(timedelta(seconds=seconds)) == words

@@ -34,12 +34,12 @@ def test_succeeded_or_cancelled_run_is_final_after_any_attempt(outcome, state, a
 
 
 @pytest.mark.parametrize("attempt", [1, 3, 100])
-def test_a_snooze_waits_as_long_as_requested_and_never_gives_up(attempt):
+def test_snooze_waits_for_its_delay_at_any_attempt(attempt):
     assert after(Snoozed(seconds(90)), attempt=attempt) == WaitFor(seconds(90), history=RunHistory(attempts_before=1))
 
 
 @pytest.mark.parametrize("delay", [0, 0.001, 0.1])
-def test_a_snooze_of_next_to_no_time_is_one_of_a_tenth_of_a_second(delay):
+def test_snooze_lasts_at_least_a_tenth_of_a_second(delay):
     policy = RunPolicy(retry=Retry(rules=(Rule("snooze", status="5xx", delay_seconds=max(delay, 0.001)),)))
 
     for waits in (after(Snoozed(seconds(delay))), after(Failed("no", status=500), policy=policy)):
@@ -72,7 +72,7 @@ def test_a_failure_clears_the_suspicion_of_an_earlier_loss():
     assert after(Failed("broken"), attempt=2, losses=1) == WaitFor(seconds(10), losses=0, suspect=False)
 
 
-def test_story_08_a_run_lost_next_to_others_becomes_a_suspect_but_is_not_to_blame():
+def test_story_08_run_lost_among_others_becomes_a_suspect_without_a_loss():
     assert after(Lost(named=False)) == WaitFor(seconds(5), losses=0, suspect=True)
 
 
@@ -81,7 +81,7 @@ def test_story_08_a_first_loss_alone_counts_and_the_second_buries_it_as_poison()
     assert after(Lost(named=True), attempt=3, losses=1) == Bury("poison", losses=2, suspect=True)
 
 
-def test_story_08_any_number_of_losses_next_to_others_never_make_poison():
+def test_story_08_run_lost_among_others_is_never_buried_as_poison():
     forgiving = RunPolicy(retry=Retry(max_attempts=1000))
 
     for attempt in range(1, 100):
@@ -149,7 +149,7 @@ class TestRules:
         assert after(Failed("gone", retryable=False, status=404), policy=policy) == WaitFor(seconds(5))
         assert after(Failed("gone", retryable=False, status=410), policy=policy) == Bury("gone")
 
-    def test_a_rule_that_says_retry_is_bounded_by_the_attempts(self):
+    def test_retry_rule_is_bounded_by_the_maximum_of_attempts(self):
         policy = ruled(Rule("retry", exit="75"))
 
         assert after(Failed("busy", retryable=False, exit=75), attempt=3, policy=policy) == Bury("busy")
@@ -207,7 +207,7 @@ class TestAge:
         assert buried.reason.startswith(outcome.reason)
         assert "its max age of PT1M39S" in buried.reason
 
-    def test_it_counts_from_the_first_attempt_of_this_life(self):
+    def test_retry_age_counts_from_the_recorded_first_attempt(self):
         since = (NOW - seconds(50)).timestamp()
         policy = RunPolicy(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=60))
 
@@ -279,12 +279,12 @@ class TestProbes:
 
         assert failed == WaitFor(seconds(0), history=RunHistory(attempts_before=1, probes=1))
 
-    def test_so_often_and_no_more(self):
+    def test_probes_of_a_run_are_bounded(self):
         policy, history = RunPolicy(Retry(max_attempts=1)), RunHistory(probes=PROBES_MAX)
 
         assert after(Failed("ill", probe=True), policy=policy, history=history) == Bury("ill")
 
-    def test_a_rule_comes_first(self):
+    def test_retry_rule_takes_precedence_over_a_probe(self):
         assert after(Failed("ill", status=500, probe=True), policy=ruled(Rule("dead", status="500"))) == Bury("ill")
 
 

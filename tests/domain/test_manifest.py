@@ -97,11 +97,11 @@ def test_tags_alone_leave_the_rest_to_the_handler():
         ("{trigger: {type: cron, expr: 0 1 * * *}}", {"type": "cron", "expr": "0 1 * * *"}),
     ],
 )
-def test_a_schedule_may_be_said_in_short(written, trigger):
+def test_manifest_schedule_accepts_short_forms(written, trigger):
     assert schedule(written) == {"trigger": trigger}
 
 
-def test_the_parts_of_a_schedule_may_be_said_in_short():
+def test_manifest_schedule_parts_accept_short_forms():
     written = "{cron: 0 1 * * *, jitter: PT5M, misfire: skip, overlap: allow, calendars: [a, {name: b}], end: null}"
     assert schedule(written) == {
         "trigger": {"type": "cron", "expr": "0 1 * * *"},
@@ -112,7 +112,7 @@ def test_the_parts_of_a_schedule_may_be_said_in_short():
     }
 
 
-def test_all_that_is_wrong_is_said_at_once_and_in_order():
+def test_manifest_reports_all_errors_in_order():
     assert problems(
         """\
 sources: s

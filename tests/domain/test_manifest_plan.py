@@ -101,7 +101,7 @@ def test_a_job_that_the_file_names_no_more(found, kind):
         ("paused", False, Pausing.RESUME),
     ],
 )
-def test_a_pause_is_the_files_business_only_where_it_says_so(state, paused, pausing):
+def test_plan_changes_a_pause_only_if_the_manifest_sets_it(state, paused, pausing):
     decided = step(kept(state=state, pause_reason="why"), paused=paused)
     assert (decided and decided.pausing) == pausing
 

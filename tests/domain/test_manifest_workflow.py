@@ -198,7 +198,7 @@ def test_a_file_that_is_no_workflow_is_refused(value, said):
     assert said in str(refused.value)
 
 
-def test_each_node_that_waits_for_none_or_names_none_is_reported():
+def test_manifest_reports_each_node_with_an_unknown_dependency_or_field():
     nodes = {
         "a": {"target": "t", "depends_on": ["x"]},
         "b": {"target": "t", "depends_on": ["y"]},

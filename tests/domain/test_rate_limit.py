@@ -60,7 +60,7 @@ def test_a_debt_is_paid_first():
     assert budget.wait(TEN, 1, 100.0) == pytest.approx(40.1)
 
 
-def test_a_verdict_is_said_in_headers():
+def test_rate_limit_verdict_gives_its_headers():
     budget = RequestBudget()
     budget.fill(1, 9.5, 100.0)
 
@@ -70,7 +70,7 @@ def test_a_verdict_is_said_in_headers():
     }
 
 
-def test_a_refusal_says_when_to_come_back():
+def test_refused_rate_limit_verdict_gives_retry_after():
     budget = RequestBudget()
     budget.fill(0, 0.0, 100.0)
     verdict = budget.verdict(TEN, budget.wait(TEN, 15, 100.0))

@@ -84,7 +84,7 @@ def test_recovery_rate_proposal_is_half_of_the_spare_capacity(spare, rate):
         ([Left(1, 1)], 1, 0.0, None),
     ],
 )
-def test_the_slowest_of_all_bounds_says_when_it_ends(left, rate, spare, seconds):
+def test_recovery_finish_depends_on_the_slowest_bound(left, rate, spare, seconds):
     expected = None if seconds is None else START + timedelta(seconds=seconds)
 
     assert finish_at(START, left, rate, spare) == expected

@@ -102,7 +102,7 @@ def test_described_retry_rule_equals_the_given_rule():
         ({"error": "A", "action": "retry", "delay": "soon"}, "delay 'soon' is not a duration"),
     ],
 )
-def test_a_rule_that_says_nothing_clear_is_refused_by_its_number(rule, message):
+def test_unclear_retry_rule_is_refused_with_its_number(rule, message):
     with pytest.raises(InvalidOption, match=message):
         read_rules([rule])
 

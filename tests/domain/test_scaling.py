@@ -49,7 +49,7 @@ def test_more_of_anything_never_takes_fewer():
         assert desired_workers(load(**(base | {name: value}))) >= desired_workers(load(**base)), name
 
 
-def test_it_rises_before_a_known_peak_and_falls_when_that_has_passed():
+def test_desired_workers_rise_before_a_known_peak_and_fall_when_it_ends():
     peak = [0] * 10 + [12_000] + [0] * 4
     seen = [desired_workers(load(upcoming=(peak[minute:] + [0] * minute)[:15])) for minute in range(12)]
 

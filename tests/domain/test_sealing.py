@@ -33,7 +33,7 @@ def test_the_same_secret_is_never_sealed_alike():
 
 
 @pytest.mark.parametrize("there", [about_secret(2, "d", 1), about_secret(1, "e", 1), about_secret(1, "d", 2)])
-def test_it_opens_nowhere_else(there):
+def test_sealed_secret_opens_only_in_its_own_row(there):
     keyring = a_keyring(ONE)
     sealed = keyring.seal(Secret("x"), HERE, DRAW)
 

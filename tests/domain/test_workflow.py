@@ -106,7 +106,7 @@ def test_references_that_lead_nowhere_are_refused(payload, message):
     assert message in refusal(Workflow("w", nodes))[0]
 
 
-def test_references_to_all_that_comes_before_are_taken():
+def test_workflow_node_may_reference_any_ancestor():
     payload = {"deep": [{"$result": "a", "path": ["rows", 0]}], "near": {"$result": "b"}, "text": "$result"}
     nodes = (a_node("a"), a_node("b", "a"), a_node("c", "b", payload=payload))
 
@@ -163,7 +163,7 @@ def test_replay_covers_a_node_and_its_descendants():
     assert covered_by(edges, "d") == {"d"}
 
 
-def test_a_workflow_comes_back_whole_from_a_target():
+def test_workflow_survives_a_round_trip_through_its_target():
     nodes = (
         a_node("a", concurrency=("one", 1)),
         a_node("b", "a!", over=Reference("a", ("x", 0)), payload={"$item": True}),

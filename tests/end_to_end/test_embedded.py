@@ -216,7 +216,7 @@ def test_buffers_follow_the_memory_up_to_a_limit(memory, buffers):
 
 
 @pytest.mark.parametrize(("room", "log"), [(0, "512MB"), (20_480, "2048MB"), (1_000_000, "8192MB")])
-def test_the_log_depends_on_the_room_on_the_disk_up_to_a_limit(room, log):
+def test_wal_size_depends_on_free_disk_space_up_to_a_limit(room, log):
     assert server_settings(durable=True, memory=0, room=room * MEBIBYTE)["max_wal_size"] == log
 
 
@@ -654,7 +654,7 @@ def test_a_server_that_died_is_revived_at_the_same_address(data):
         assert ask(url, "select * from kept") == []
 
 
-def test_a_long_recovery_is_waited_out_and_reported(data):
+def test_start_waits_for_a_long_recovery_and_reports_it(data):
     """A real one, which asks each time for the next piece of an archive that has none and takes its time to say so."""
     (data / "postgres" / "recovery.signal").touch()
     archive = {"restore_command": "sleep 0.5; false", "hot_standby": "off"}

@@ -34,7 +34,7 @@ end $$;
 
 
 @pytest.mark.timeout(200)
-def test_a_frozen_scheduler_that_goes_on_stages_nothing_and_has_delayed_nothing(tmp_path):
+def test_frozen_scheduler_that_resumes_stages_nothing_and_delays_nothing(tmp_path):
     with a_house(tmp_path) as house:
         house.execute(WITNESS)
         for name in ("scheduler0", "scheduler1"):

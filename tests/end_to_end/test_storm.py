@@ -66,7 +66,7 @@ def test_a_storm_of_kills_loses_nothing_and_doubles_nothing(tmp_path):
     storm(tmp_path, rounds=3, runs=3_000, seed=1)
 
 
-def test_the_storm_says_how_many_starts_exceeded_the_bare_bound():
+def test_storm_report_counts_the_starts_beyond_the_bound():
     assert _beyond([3.0, 4.0], 4.0) == "0 of 2 took longer than lease + 2 s, 4 s"
     assert _beyond([4.001, 6.25, 3.0], 4.0) == "2 of 3 took longer than lease + 2 s, 4 s, the largest 6.250 s"
 

@@ -40,7 +40,7 @@ async def overtaken_by(store, seen: Seen, *, tenant: int, priority: int = 5) -> 
     return seen.started.index((tenant, priority), before) - before
 
 
-async def test_next_to_a_hundred_thousand_runs_of_one_tenant_anothers_single_run_starts_soon(url, store):
+async def test_tenant_with_a_single_run_starts_soon_despite_a_backlog_of_100000_runs(url, store):
     """Five hundred a second are run, so within two seconds."""
     seen = Seen(0.02)
     await ready_runs(store, 100_000, tenant=1, late=600)

@@ -46,7 +46,7 @@ def overlaps(lines: list[str], killed: dict[int, float]) -> list[tuple[float, in
     return found
 
 
-async def test_handlers_of_processes_that_are_killed_never_overlap_more_than_the_limit_says(url, store, tmp_path):
+async def test_limit_is_never_exceeded_by_handlers_of_killed_processes(url, store, tmp_path):
     log, runs, slots = tmp_path / "log", 110, 3
     log.touch()
     await limit(store, QUEUE, slots, set_by="a test")

@@ -201,7 +201,7 @@ async def six_hours_down(place, database, *, each: int, rate: int, span: int) ->
     assert await is_sound(database)
 
 
-async def test_a_second_start_goes_on_where_the_first_was(place, database):
+async def test_recovery_continues_across_a_scheduler_restart(place, database):
     await a_cron(database, misfire=ALL | {"rate": 1})
     await place.run(1)
     await run_through(database)
@@ -484,7 +484,7 @@ class TestWithoutARecovery:
         assert await place.state() == "dismissed"
         assert [one.reason for one in await skips(database, job.job_id)] == ["skipped_on_request"]
 
-    async def test_where_there_is_nothing_it_says_so(self, place):
+    async def test_approve_and_dismiss_report_that_no_recovery_is_open(self, place):
         for decide in (place.approve, place.dismiss):
             with pytest.raises(Refused, match="no recovery is open; `duly recover`"):
                 await decide()

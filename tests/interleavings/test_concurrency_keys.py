@@ -77,7 +77,7 @@ class TwoSchedulersBringOneLine:
 
 
 @story
-class TheEarlierComesWhileTheOneInsideLeaves:
+class EarlierRunArrivesWhileTheActiveOneLeaves:
     async def set_up(self, database):
         self.runs = await in_a_line(database, 3)
         one, other = await two_schedulers(database, *self.runs)

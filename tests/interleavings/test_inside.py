@@ -74,7 +74,7 @@ class SettleAndCancel:
 
 
 STORIES = (
-    test_pairs.HoldAndClaim,
+    test_pairs.ScopePauseAndClaim,
     test_pairs.CancelAndClaim,
     test_pairs.ExpireAndClaim,
     test_pairs.RetireAndClaim,
@@ -94,11 +94,11 @@ LONG_STORIES = (
     test_pairs.ClaimAndClaim,
     test_pairs.StageAndStage,
     test_pairs.StageAndCancelOfItsSchedule,
-    test_pairs.TwoLeaveOneGate,
-    test_pairs.TwoComeToAGateOfOne,
+    test_pairs.TwoRunsLeaveOneKey,
+    test_pairs.TwoRunsArriveAtOneSlot,
     test_pairs.OneComesWhileTheLastOneLeaves,
-    test_pairs.OneIsCancelledAtTheGateWhileItsPlaceComesFree,
-    test_concurrency_keys.TheEarlierComesWhileTheOneInsideLeaves,
+    test_pairs.WaitingRunIsCancelledWhileItsSlotFrees,
+    test_concurrency_keys.EarlierRunArrivesWhileTheActiveOneLeaves,
     test_schedules.PauseAndStage,
     test_schedules.EditOfTheTimingAndStage,
     test_schedules.PauseAndClaim,
@@ -188,7 +188,7 @@ async def test_interleaved_moves_have_one_winner_between_any_two_statements(stor
 
 
 @pytest.mark.parametrize("story", LONG_STORIES, ids=lambda story: story.__name__)
-async def test_and_where_there_are_many_statements(story, few_turns):
+async def test_interleaved_long_moves_have_one_winner_between_any_two_statements(story, few_turns):
     assert await few_turns(story, TURNS_MAX_OF_MANY) > 10
 
 

@@ -147,7 +147,7 @@ class OfEverything:
 
 
 @story
-class HoldAndClaim(OfEverything):
+class ScopePauseAndClaim(OfEverything):
     async def moves(self, database):
         return self.blocker(), claiming(self.worker_id)
 
@@ -182,7 +182,7 @@ class HoldAndHandBack(OfEverything):
 
 
 @story
-class HoldAndTheSameHold(OfEverything):
+class ScopePauseAndTheSamePause(OfEverything):
     async def moves(self, database):
         return self.blocker(), self.blocker()
 
@@ -192,7 +192,7 @@ class HoldAndTheSameHold(OfEverything):
 
 
 @story
-class HoldAndLift(OfEverything):
+class ScopePauseAndResume(OfEverything):
     async def moves(self, database):
         return self.blocker(), lambda side: pauses.resume_scope(side, EVERYTHING)
 
@@ -760,7 +760,7 @@ class CheckpointAndReclaim:
 
 
 @story
-class TwoLeaveOneGate:
+class TwoRunsLeaveOneKey:
     async def set_up(self, database):
         self.waiting = [await a_ready_run(database, concurrency=("customer-7", 2)) for _ in range(5)]
         await staged(database)
@@ -773,7 +773,7 @@ class TwoLeaveOneGate:
 
 
 @story
-class TwoComeToAGateOfOne:
+class TwoRunsArriveAtOneSlot:
     async def set_up(self, database):
         schedulers = [RNG.uuid(), RNG.uuid()]
         held = [await hold(database, scheduler_id) for scheduler_id in (*schedulers, *schedulers)][2:]
@@ -809,7 +809,7 @@ class OneComesWhileTheLastOneLeaves:
 
 
 @story
-class OneIsCancelledAtTheGateWhileItsPlaceComesFree:
+class WaitingRunIsCancelledWhileItsSlotFrees:
     async def set_up(self, database):
         made = [
             await a_ready_run(database, concurrency=("customer-7", 1), at=START - seconds(9 - age)) for age in range(3)

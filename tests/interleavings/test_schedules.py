@@ -590,5 +590,5 @@ class StageAndStageOfACohort(OnOneSchedule):
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 @pytest.mark.timeout(120)
-async def test_in_every_order_no_slot_comes_twice_and_no_next_fire_is_lost(story, every_order):
+async def test_interleaved_moves_repeat_no_occurrence_and_lose_no_next_fire(story, every_order):
     assert await every_order(story) >= 4

@@ -130,7 +130,7 @@ class TestExpiredWorkers:
 
             assert await reaper.step() == 0
 
-    async def test_a_heartbeat_between_the_look_and_the_blow_saves_the_worker(self, database, clock):
+    async def test_heartbeat_between_the_read_and_the_expiry_keeps_the_worker_alive(self, database, clock):
         worker_id = await a_worker(database)
         [seen] = await workers.live(database)
         await clock.advance(LEASE)
@@ -370,7 +370,7 @@ class TestStory08Poison:
         row = await a_row(database, "ready", ahead)
         assert (row["attempt"], row["suspect"], row["losses"]) == (0, False, 0)
 
-    async def test_runs_lost_next_to_others_become_suspects_and_none_is_to_blame(self, database, clock, reaper):
+    async def test_runs_lost_together_become_suspects_without_a_loss(self, database, clock, reaper):
         worker_id = await a_worker(database)
         innocent = [await a_ready_run(database, retry=AT_ONCE) for _ in range(3)]
         await claimed(database, worker_id)
@@ -381,9 +381,7 @@ class TestStory08Poison:
             row = await a_row(database, "ready", run_id)
             assert (row["attempt"], row["suspect"], row["losses"]) == (1, True, 0)
 
-    async def test_a_suspect_that_was_not_announced_goes_back_unused_for_it_was_not_started(
-        self, database, clock, reaper
-    ):
+    async def test_unannounced_suspect_returns_to_its_queue_with_its_attempt_unused(self, database, clock, reaper):
         worker_id = await a_worker(database)
         run_id = await a_ready_run(database, retry=AT_ONCE)
         await claimed(database, worker_id)
@@ -427,7 +425,7 @@ class TestStory08Poison:
         assert (dead["reason"], dead["losses"], dead["attempt"]) == ("poison", 2, 3)
         assert [outcome for _, outcome, _ in await history_of(database, run_id)] == ["lost"] * 3
 
-    async def test_runs_held_next_to_the_poison_are_never_buried_with_it(self, database, clock, reaper):
+    async def test_runs_leased_together_with_a_poison_run_are_never_buried(self, database, clock, reaper):
         poison = await a_ready_run(database, retry=AT_ONCE, priority=0)
         beside = [await a_ready_run(database, retry=AT_ONCE) for _ in range(5)]
         await claimed(database, await a_worker(database))
@@ -489,7 +487,7 @@ class TestStory08Poison:
 
         assert await workers.announce(database, worker_id, [run]) is False
 
-    async def test_a_lost_run_waits_as_its_policy_says_and_starts_within_the_lease_and_two_seconds(
+    async def test_lost_run_obeys_its_retry_policy_and_starts_within_lease_plus_2_seconds(
         self, database, clock, reaper
     ):
         _, run = await a_leased_run(database, retry=AT_ONCE)

@@ -368,7 +368,7 @@ class TestUnroutable:
         await maintenance._restore_routable()
         assert await database.fetchval("select count(*) from duly.ready where not is_unroutable") == 5_000
 
-    async def test_a_look_goes_on_where_the_last_one_ended(self, database):
+    async def test_unroutable_scan_continues_from_its_last_position(self, database):
         maintenance = Maintenance(
             database, rng=Rng(1), log=Log("test"), unroutable=UnroutableLimits(runs=3, looks=6, subqueues=2)
         )
@@ -393,7 +393,7 @@ def behind(maintenance, began):
 
 
 class TestLoop:
-    async def test_one_maintenance_task_that_fails_does_not_stop_the_others(self, database_url, monkeypatch):
+    async def test_failed_maintenance_task_does_not_stop_the_others(self, database_url, monkeypatch):
         async with Database(database_url, clock=SystemClock()) as database:
             maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
             reaped = asyncio.Event()
@@ -419,7 +419,7 @@ class TestLoop:
             await asyncio.wait_for(running, 20)
 
     @pytest.mark.parametrize("name", WORK)
-    async def test_a_maintenance_task_rests_while_there_is_nothing_to_do_and_begins_when_there_is(
+    async def test_maintenance_task_idles_without_work_and_starts_when_work_appears(
         self, database_url, monkeypatch, name
     ):
         async with Database(database_url, clock=SystemClock()) as database:
@@ -466,9 +466,7 @@ class TestLoop:
                 await running
 
     @pytest.mark.parametrize("fault", ["hangs", "fails"])
-    async def test_a_maintenance_task_that_ends_no_round_is_reported_while_the_others_go_on(
-        self, database_url, monkeypatch, fault
-    ):
+    async def test_stuck_maintenance_task_is_reported_while_the_others_continue(self, database_url, monkeypatch, fault):
         async with Database(database_url, clock=SystemClock()) as database:
             maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
             began = database.clock.monotonic()

@@ -14,7 +14,7 @@ async def admitted(admission: Admission, key, times: int) -> int:
     return sum(1 for verdict in verdicts if verdict is None or verdict.is_allowed)
 
 
-async def test_without_a_limit_nothing_is_requested(database):
+async def test_api_key_without_a_rate_limit_uses_no_token_bucket(database):
     assert await Admission(database).admit(a_key()) is None
     assert await database.fetchval("select count(*) from duly.token_buckets") == 0
 
@@ -64,7 +64,7 @@ async def test_the_tenants_limit_holds_for_all_its_keys(database):
     assert await admitted(admission, one, 6) + await admitted(admission, other, 10) == 10
 
 
-async def test_a_refusal_says_how_long_to_wait(database, clock):
+async def test_refused_request_gives_retry_after(database, clock):
     admission, key = Admission(database), a_key(rate=0.1)
     assert await admitted(admission, key, 1) == 1
 

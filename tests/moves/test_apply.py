@@ -65,7 +65,7 @@ async def rows(database):
     return [await database.fetch(f"select * from duly.{table} order by 1, 2, 3") for table in tables]
 
 
-async def test_missing_jobs_are_created_as_the_file_says(database):
+async def test_apply_creates_missing_jobs_as_the_file_defines_them(database):
     file = a_file(
         nightly={
             "schedule": {"cron": "30 2 * * *", "tz": "Europe/Paris", "jitter": "PT5M"},
@@ -144,7 +144,7 @@ async def test_apply_changes_each_field_that_differs(database):
     assert (await moves.plan(database, TENANT, file)).is_empty
 
 
-async def test_a_job_taken_out_of_the_file_is_reported_and_removed_only_when_requested(database):
+async def test_apply_reports_jobs_missing_from_the_file_and_removes_them_on_prune(database):
     await applied(database, a_file(kept={}, gone={}))
     await submit_recurring(database, a_schedule(name="by-hand"), key=a_key())
     await applied(database, a_file("other", others={}))
@@ -205,7 +205,7 @@ async def test_plan_reports_no_drift_after_the_file_adopts_a_manual_change(datab
     assert (step.kind, step.is_drift) == (StepKind.CHANGE, False)
 
 
-async def test_a_pause_is_the_files_business_only_where_the_file_says_so(database):
+async def test_apply_changes_a_pause_only_if_the_file_sets_it(database):
     await applied(database, a_file(noon={}, held={"paused": True}))
     await pause(database, await find_job_id(database, "noon"), "it misbehaves")
     assert (await moves.plan(database, TENANT, a_file(noon={}, held={"paused": True}))).is_empty

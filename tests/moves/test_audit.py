@@ -39,7 +39,7 @@ async def test_audit_records_each_change_once_and_no_call_that_changes_nothing(d
     ]
 
 
-async def test_a_submit_that_is_requested_again_under_its_key_is_recorded_once(database):
+async def test_submit_repeated_under_its_idempotency_key_adds_a_single_audit_entry(database):
     named, key = database.acting_as(ROOT), a_key()
     await submit(named, a_submission(), key=key)
     await submit(named, a_submission(), key=key)

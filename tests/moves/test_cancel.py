@@ -48,7 +48,7 @@ class TestRun:
         assert found is not None
         assert (found["state"], found["reason"], found["attempt"]) == ("cancelled", "not needed", 0)
 
-    async def test_a_run_that_waits_for_its_retry_is_cancelled_and_its_checkpoint_goes(self, database):
+    async def test_cancel_of_a_retrying_run_removes_its_checkpoint(self, database):
         worker_id, run = await a_leased_run(database)
         await runs.save_checkpoint(database, run.run_id, run.fence, worker_id, "1")
         await settled(database, worker_id, run, Failed("broken", retry_after=seconds(60)))
@@ -121,7 +121,7 @@ class TestOneThatNeverStandsStill:
         with pytest.raises(Unsettled, match=f"run {run_id}: it kept changing; try again"):
             await cancel_run(database, run_id)
 
-    async def test_so_is_a_schedule(self, database, monkeypatch):
+    async def test_cancel_of_a_constantly_changing_schedule_gives_up_with_a_message(self, database, monkeypatch):
         job_id = (await an_active_schedule(database)).job_id
         monkeypatch.setattr("duly.moves.cancel._LOOKS_MAX", 2)
         monkeypatch.setattr(jobs, "cancel_schedule", nothing)
@@ -221,7 +221,7 @@ class TestSchedule:
         assert await settled(database, worker_id, running) == []
         assert await database.fetchval("select count(*) from duly.attempts where became = 'cancelled'") == 1
 
-    async def test_a_long_backlog_goes_batch_by_batch(self, database, clock, monkeypatch):
+    async def test_cancel_of_a_schedule_removes_a_long_backlog_in_batches(self, database, clock, monkeypatch):
         monkeypatch.setattr(cancel, "_BATCH", 10)
         batches, taken_out = [], runs.cancel
 
@@ -266,7 +266,7 @@ class TestSchedule:
         assert await history.verify(database) == []
         await other.close()
 
-    async def test_a_run_held_ahead_of_its_moment_is_requested_back(self, database):
+    async def test_cancel_of_a_schedule_signals_a_run_leased_ahead_of_its_due_time(self, database):
         submitted = await an_active_schedule(database, every=10, anchor=START + seconds(3))
         worker_id = await a_worker(database)
         await staged(database)

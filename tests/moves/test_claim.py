@@ -113,7 +113,7 @@ async def test_a_low_priority_does_not_wait_on_an_idle_system(database):
     assert len(await claimed(database, await a_worker(database))) == 1
 
 
-async def test_only_the_queues_requested_for_are_touched(database):
+async def test_claim_touches_only_the_requested_queues(database):
     await a_ready_run(database, queue="mail")
 
     assert await claimed(database, await a_worker(database)) == []
@@ -140,7 +140,7 @@ async def test_run_with_a_handler_of_a_live_worker_is_not_named_unroutable(datab
     assert len(await ready.unroutable(database)) == 1
 
 
-async def test_the_depth_of_each_queue_is_reported_with_its_oldest_run(database, clock):
+async def test_queue_depth_lists_each_queue_with_its_oldest_run(database, clock):
     await a_ready_run(database, queue="mail")
     await clock.advance(3)
     await a_ready_run(database, queue="mail")
@@ -172,7 +172,7 @@ class TestLease:
 
         assert len(await claimed(database, worker_id)) == 1
 
-    async def test_a_heartbeat_carries_the_lease_on_however_long_a_run_takes(self, database, clock):
+    async def test_heartbeat_extends_the_lease_for_any_duration_of_a_run(self, database, clock):
         worker_id, run = await a_leased_run(database)
         for _ in range(30):
             await clock.advance(LEASE / 3)
@@ -181,7 +181,7 @@ class TestLease:
         assert await settled(database, worker_id, run) == []
         assert await history_of(database, run.run_id) == [(1, "succeeded", "succeeded")]
 
-    async def test_the_heartbeat_of_a_worker_that_was_reaped_says_so(self, database):
+    async def test_heartbeat_of_an_unknown_worker_returns_none(self, database):
         assert await workers.heartbeat(database, RNG.uuid()) is None
 
 
@@ -208,7 +208,7 @@ class TestFence:
     async def test_story_07_fence_sequence_issues_one_number_at_a_time(self, database):
         assert await database.fetchval("select seqcache from pg_sequence where seqrelid = 'duly.fences'::regclass") == 1
 
-    async def test_one_claim_draws_one_fence(self, database):
+    async def test_claim_draws_a_single_fence_for_all_its_runs(self, database):
         for _ in range(3):
             await a_ready_run(database)
 

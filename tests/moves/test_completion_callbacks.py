@@ -72,7 +72,7 @@ async def detail_of(database, run_id):
         (Snoozed(seconds(60)), []),
     ],
 )
-async def test_every_outcome_of_an_attempt_that_ends_the_run_is_reported(database, outcome, expected):
+async def test_callback_is_sent_for_every_outcome_that_ends_the_run(database, outcome, expected):
     worker_id, run = await a_leased_run(database, callbacks=BOTH, retry=ONCE)
 
     await settled(database, worker_id, run, outcome)
@@ -134,7 +134,7 @@ async def test_retry_sends_no_callback_and_stores_no_address(database):
 
 
 @pytest.mark.parametrize("where", ["waiting", "ready", "blocked", "leased ahead"])
-async def test_a_cancel_is_reported_wherever_the_run_stood(database, where):
+async def test_cancel_sends_a_callback_in_every_state_of_the_run(database, where):
     if where == "waiting":
         run_id = await a_waiting_run(database, callbacks=DONE)
     elif where == "blocked":
@@ -156,7 +156,7 @@ async def test_a_cancel_is_reported_wherever_the_run_stood(database, where):
     assert (url, event["data"]["run_id"], event["data"]["state"]) == (URL, str(run_id), "cancelled")
 
 
-async def test_a_loss_that_buries_is_reported(database):
+async def test_callback_is_sent_when_a_loss_ends_the_run_as_dead(database):
     worker_id, run = await a_leased_run(database, callbacks=BOTH, retry=ONCE)
 
     await lose(database, worker_id, [(run, Lost())], RNG)
@@ -164,7 +164,7 @@ async def test_a_loss_that_buries_is_reported(database):
     assert await states_told(database) == [(DEAD_URL, "dead", "lost"), (URL, "dead", "lost")]
 
 
-async def test_a_receiver_that_says_nothing_is_reported_of(database, clock):
+async def test_callback_is_sent_when_the_receiver_times_out(database, clock):
     worker_id, run = await a_leased_run(database, callbacks=BOTH, retry=ONCE)
     await defer(database, worker_id, [Deferred(run, clock.at, Awaited(60))])
     await clock.advance(60)
@@ -174,7 +174,7 @@ async def test_a_receiver_that_says_nothing_is_reported_of(database, clock):
     assert await states_told(database) == [(DEAD_URL, "dead", "timed_out"), (URL, "dead", "timed_out")]
 
 
-async def test_a_cancel_of_a_run_that_waits_for_its_receiver_is_reported(database, clock):
+async def test_cancel_of_a_run_that_awaits_its_receiver_sends_a_callback(database, clock):
     worker_id, run = await a_leased_run(database, callbacks=DONE)
     await defer(database, worker_id, [Deferred(run, clock.at, Awaited(60))])
 
@@ -183,7 +183,7 @@ async def test_a_cancel_of_a_run_that_waits_for_its_receiver_is_reported(databas
     assert await states_told(database) == [(URL, "cancelled", "cancelled")]
 
 
-async def test_a_run_that_would_not_stop_for_the_next_one_is_reported_of(database, clock):
+async def test_callback_is_sent_for_a_run_that_ignores_the_stop_timeout(database, clock):
     options = options_of(callbacks=DONE)
     await an_active_schedule(database, every=60, overlap={"policy": "cancel_running"}, options=options)
     await clock.advance(60)
@@ -197,7 +197,7 @@ async def test_a_run_that_would_not_stop_for_the_next_one_is_reported_of(databas
     assert await states_told(database) == [(URL, "cancelled", "lost")]
 
 
-async def test_a_settle_requested_again_tells_once(database):
+async def test_repeated_settle_sends_a_single_callback(database):
     worker_id, run = await a_leased_run(database, callbacks=DONE)
     for _ in range(2):
         await settled(database, worker_id, run)
@@ -265,7 +265,7 @@ class TestCallbackJob:
         await settled(database, worker_id, run, outcome or Succeeded(result))
         return worker_id, run
 
-    async def test_it_runs_with_the_outcome_next_to_its_own_payload(self, database):
+    async def test_callback_job_receives_the_outcome_together_with_its_own_payload(self, database):
         job = await an_active_schedule(database, name="follow-up", payload='{"to": "ops"}')
         worker_id, run = await self.ended(database)
         assert await deliver(database, LOG) == 1
@@ -278,7 +278,7 @@ class TestCallbackJob:
         told = (await detail_of(database, run.run_id))["callbacks"]
         assert told == {"on_end": {"job": "follow-up", "job_id": str(job.job_id)}}
 
-    async def test_it_may_be_named_by_its_id(self, database):
+    async def test_callback_job_can_be_named_by_its_id(self, database):
         job = await an_active_schedule(database)
         worker_id, _ = await self.ended(database, str(job.job_id))
         await deliver(database, LOG)
@@ -292,7 +292,7 @@ class TestCallbackJob:
         assert [await deliver(database, LOG), await deliver(database, LOG)] == [1, 0]
         assert await counts(database) == {"timers": 1, "ready": 1}
 
-    async def test_it_obeys_its_own_overlap(self, database):
+    async def test_callback_job_obeys_its_own_overlap_policy(self, database):
         await an_active_schedule(database, name="follow-up", overlap={"policy": "skip"})
         for _ in range(2):
             await self.ended(database)
@@ -382,7 +382,7 @@ class TestCallbackJob:
         assert await deliver(database, LOG) == 1
 
 
-async def test_a_result_that_is_too_large_is_left_out_and_its_size_reported(database):
+async def test_callback_omits_a_result_that_is_too_large_and_gives_its_size(database):
     worker_id, run = await a_leased_run(database, callbacks=DONE)
     text = msgspec.json.encode(
         ["y"] * 16_000

@@ -39,7 +39,7 @@ async def five_at_the_gate(database):
     return run_ids
 
 
-async def test_as_many_enter_as_there_are_slots_and_the_others_wait(database):
+async def test_concurrency_key_admits_as_many_runs_as_it_has_slots(database):
     await five_at_the_gate(database)
 
     assert await counts(database) == {"blocked": 3, "ready": 2}
@@ -87,7 +87,7 @@ async def test_failed_run_waits_for_a_slot_again_before_its_retry(database):
     assert await boxes_of(database, second.run_id) == ["leased"]
 
 
-async def test_the_last_to_leave_takes_the_concurrency_key_along(database):
+async def test_concurrency_key_is_deleted_when_its_last_run_ends(database):
     await five_at_the_gate(database)
     worker_id = await a_worker(database)
     while taken := await claimed(database, worker_id):
@@ -123,7 +123,7 @@ async def test_cancelled_run_frees_its_slot_and_a_blocked_run_frees_none(databas
     assert await history.verify(database) == []
 
 
-async def test_a_dead_run_comes_to_the_concurrency_key_again_when_it_is_replayed(database):
+async def test_replayed_dead_run_waits_for_its_concurrency_key_again(database):
     await five_at_the_gate(database)
     worker_id = await a_worker(database)
     first, _ = await claimed(database, worker_id)
@@ -136,14 +136,14 @@ async def test_a_dead_run_comes_to_the_concurrency_key_again_when_it_is_replayed
     assert await history.verify(database) == []
 
 
-async def test_runs_without_a_concurrency_key_pass_by(database):
+async def test_run_without_a_concurrency_key_is_never_blocked(database):
     await five_at_the_gate(database)
     await a_ready_run(database)
 
     assert (await counts(database))["ready"] == 3
 
 
-async def test_a_schedule_with_a_concurrency_key_comes_to_it_when_due(database, clock):
+async def test_scheduled_run_acquires_its_concurrency_key_when_due(database, clock):
     submitted = await an_active_schedule(database, every=60)
     await database.execute('update duly.timers set options = \'{"concurrency": ["customer-7", 1]}\'')
     await staged(database)

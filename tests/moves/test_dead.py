@@ -32,7 +32,7 @@ async def worker_id(database):
 
 
 class TestEdit:
-    async def test_a_replay_uses_the_new_payload_and_goes_on_counting(self, database, worker_id):
+    async def test_replay_uses_the_new_payload_and_continues_the_attempt_count(self, database, worker_id):
         run_id = await a_dead_run(database, worker_id)
 
         assert await dead.edit(database, 1, [run_id], {"customer": 8}) == [run_id]
@@ -99,7 +99,7 @@ class TestBulk:
         assert await counts(database) == {"ready": 3, "dead": 1}
         assert {run.run_id for run in await claimed(database, worker_id)} == set(wanted)
 
-    async def test_the_cap_holds_and_says_where_to_go_on(self, database, worker_id):
+    async def test_bulk_discard_respects_its_limit_and_returns_the_next_position(self, database, worker_id):
         for _ in range(5):
             await a_dead_run(database, worker_id)
 
@@ -180,7 +180,9 @@ class TestBulk:
 
 
 class TestRate:
-    async def test_a_bulk_replay_at_a_rate_goes_on_behind_itself(self, database, clock, worker_id, monkeypatch):
+    async def test_bulk_replay_at_a_rate_continues_from_its_last_due_time(
+        self, database, clock, worker_id, monkeypatch
+    ):
         monkeypatch.setattr(dead, "_STATEMENT_MAX", 2)
         for _ in range(6):
             await a_dead_run(database, worker_id)
@@ -215,7 +217,7 @@ class TestGroups:
         assert groups[0]["handlers"] == ["greet"]
         assert len(groups[0]["sample"]) == 2
 
-    async def test_no_more_are_looked_at_than_were_requested_for(self, database, worker_id):
+    async def test_dead_run_groups_count_at_most_the_requested_rows(self, database, worker_id):
         for _ in range(4):
             await a_dead_run(database, worker_id)
 

@@ -165,7 +165,7 @@ class TestVersions:
         await clock.advance(timedelta(seconds=1))
         assert await older.look() == [(NAME, "changed")]
 
-    async def test_rolled_back_it_stays_so_while_a_straggler_comes_and_goes(self, database):
+    async def test_rollback_persists_while_a_newer_version_restarts(self, database):
         older, newer = at(database, AT_TEN), at(database, AT_ELEVEN)
         await older.start()
         await newer.start()
@@ -175,7 +175,7 @@ class TestVersions:
         assert await newer.start() == [(NAME, "outdated")]
         assert await older.look() == []
 
-    async def test_of_several_older_ones_the_last_in_force_comes_back(self, database):
+    async def test_rollback_restores_the_most_recent_older_declaration(self, database):
         programs = [at(database, cron) for cron in (AT_TEN, AT_ELEVEN, AT_NOON)]
         for program in programs:
             await program.start()
@@ -227,7 +227,7 @@ class TestRemoved:
         assert (job["state"], job["pause_reason"], job["next_run_at"]) == ("paused", REMOVED, None)
         assert job["removed_at"] == START
 
-    async def test_it_is_reported_once(self, database):
+    async def test_removed_declaration_is_reported_only_the_first_time(self, database):
         await (program := at(database, AT_TEN)).start()
         await program.end()
         without = Program(database)
@@ -250,7 +250,7 @@ class TestRemoved:
         [skip] = await database.fetch("select reason, scheduled_at from duly.attempts")
         assert tuple(skip) == ("skipped_paused", hour(10))
 
-    async def test_declared_again_and_changed_it_goes_on_as_changed(self, database):
+    async def test_job_declared_again_with_a_change_resumes_as_changed(self, database):
         await (program := at(database, AT_TEN)).start()
         await program.end()
         await (without := Program(database)).start()
@@ -320,7 +320,7 @@ class TestPeople:
         assert await without.look() == []
         assert await next_of(database) == ("active", hour(10))
 
-    async def test_it_can_be_triggered_but_not_edited(self, database):
+    async def test_declared_job_can_be_triggered_but_not_edited(self, database):
         await at(database, AT_TEN).start()
         job_id = (await the_job(database))["job_id"]
 

@@ -32,7 +32,7 @@ async def release_destination_runs(database, limit: int = 100) -> int:
     return int(moved)
 
 
-async def test_a_waiting_run_comes_back_as_it_was(database):
+async def test_deferred_run_returns_unchanged(database):
     worker_id, run = await a_leased_run(database)
     await parked(database, worker_id, run)
 
@@ -47,7 +47,7 @@ async def test_a_waiting_run_comes_back_as_it_was(database):
     assert await history_of(database, run.run_id) == []
 
 
-async def test_the_oldest_go_first_and_no_more_than_requested(database, clock):
+async def test_release_takes_the_oldest_deferred_runs_up_to_its_limit(database, clock):
     worker_id = await a_worker(database)
     run_ids = []
     for _ in range(3):
@@ -60,7 +60,7 @@ async def test_the_oldest_go_first_and_no_more_than_requested(database, clock):
     assert [await boxes_of(database, run_id) for run_id in run_ids] == [["ready"], ["ready"], ["blocked"]]
 
 
-async def test_a_run_that_was_taken_away_is_not_waiting(database):
+async def test_defer_ignores_a_run_that_is_already_settled(database):
     worker_id, run = await a_leased_run(database)
     await settled(database, worker_id, run)
 
@@ -119,7 +119,7 @@ async def test_deferred_run_keeps_its_overlap_slot_until_it_ends(database, clock
     assert await history.verify(database) == []
 
 
-async def test_a_cancel_under_way_ends_a_run_that_is_waiting(database):
+async def test_defer_ends_a_run_whose_cancel_is_pending(database):
     worker_id, run = await a_leased_run(database)
     await cancel_run(database, run.run_id)
 

@@ -63,7 +63,7 @@ async def finished(database, worker_id, outcome=None, *run_ids):
     return {run.run_id: run for run in held}
 
 
-async def test_a_run_depends_on_another(database):
+async def test_dependent_run_waits_for_its_dependency_to_end(database):
     worker_id = await a_worker(database)
     first = await a_ready_run(database)
     second = await a_ready_run(database, depends_on=[first])
@@ -80,7 +80,7 @@ async def test_a_run_depends_on_another(database):
     assert (await found_run(database, second))["depends_on"] == ((str(first), "success"),)
 
 
-async def test_it_waits_for_the_last_of_many(database):
+async def test_dependent_run_waits_for_the_last_of_many_dependencies(database):
     worker_id = await a_worker(database)
     parents = [await a_ready_run(database) for _ in range(100)]
     child = await a_ready_run(database, depends_on=parents)
@@ -106,7 +106,7 @@ async def test_it_waits_for_the_last_of_many(database):
     ],
 )
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_the_end_that_is_requested_decides(database, on, outcome, box, is_late):
+async def test_dependency_condition_decides_whether_the_run_starts(database, on, outcome, box, is_late):
     worker_id = await a_worker(database)
     parent = await a_ready_run(database, retry=Retry(max_attempts=1))
     if is_late:
@@ -274,7 +274,7 @@ async def test_many_are_submitted_at_once_and_some_follow(database):
     assert await counts(database) == {"ready": 2}
 
 
-async def test_requested_again_it_is_the_same_and_another_job_before_it_is_not(database):
+async def test_repeated_submit_replays_unless_its_dependencies_differ(database):
     first, second = await a_ready_run(database), await a_ready_run(database)
     key = a_key()
     made = await submit(database, a_submission(depends_on=[first]), key=key)
@@ -284,7 +284,7 @@ async def test_requested_again_it_is_the_same_and_another_job_before_it_is_not(d
         await submit(database, a_submission(depends_on=[second]), key=key)
 
 
-async def test_a_very_large_payload_comes_along(database):
+async def test_dependent_run_carries_a_large_stored_payload(database):
     worker_id = await a_worker(database)
     parent = await a_ready_run(database)
     child = await a_ready_run(database, depends_on=[parent], payload='{"text": "' + "x" * 5000 + '"}')

@@ -131,7 +131,7 @@ class TestShares:
         assert await shares(database) == 0
         assert (await told(database, second, waiting=4, wanted=4)).slots == 4
 
-    async def test_a_report_that_comes_late_changes_nothing(self, database):
+    async def test_destination_report_that_arrives_late_changes_nothing(self, database):
         await budget(database, 10)
         worker_id = await a_worker(database)
         await told(database, worker_id, number=7, in_flight=5, wanted=5, holds=5)
@@ -141,7 +141,7 @@ class TestShares:
         assert await shares(database) == 5
         assert (await the_destination(database)).healthy_total == 0
 
-    async def test_nor_does_one_that_comes_after_all_was_given_up(self, database):
+    async def test_late_report_changes_nothing_after_the_worker_gave_up_its_share(self, database):
         worker_id = await a_worker(database)
         await told(database, worker_id, number=5, waiting=1, wanted=1)
         await told(database, worker_id, number=7)
@@ -253,7 +253,7 @@ class TestShares:
 
 
 class TestRates:
-    async def test_reservations_come_at_the_rate_and_half_a_second_ahead(self, database, clock):
+    async def test_reservations_match_the_rate_and_reach_half_a_second_ahead(self, database, clock):
         await budget(database, 100, rate=8)
         worker_id = await a_worker(database)
         turns: list[float] = []
@@ -348,7 +348,7 @@ class TestRates:
         assert (await told(database, first, in_flight=1, wanted=5, holds=5, spare=4)).tokens == 0
         assert (await told(database, first, in_flight=1, wanted=5, waiting=2, holds=5, tokens=2, spare=4)).tokens == 2
 
-    async def test_nor_are_they_while_runs_are_waiting_that_may_go_to_anybody(self, database):
+    async def test_spare_reservations_are_not_granted_while_deferred_runs_wait(self, database):
         await budget(database, 100, rate=40)
         await parked(database, 1)
         worker_id = await a_worker(database, lease=_LONG)
@@ -513,7 +513,7 @@ class TestBreaker:
 
 
 class TestMinding:
-    async def test_nothing_goes_while_it_is_open(self, database):
+    async def test_open_circuit_releases_no_deferred_run(self, database):
         await opened(database)
         run_ids = await parked(database, 3)
 
@@ -522,7 +522,7 @@ class TestMinding:
         assert [await boxes_of(database, run_id) for run_id in run_ids] == [["blocked"]] * 3
         assert await history.verify(database) == []
 
-    async def test_story_24_a_probe_goes_when_it_is_tried(self, database, clock):
+    async def test_story_24_half_open_circuit_releases_a_single_probe(self, database, clock):
         await opened(database)
         await parked(database, 3)
         await clock.advance(2)
@@ -543,7 +543,7 @@ class TestMinding:
 
         assert (await counts(database)).get("ready", 0) == 0
 
-    async def test_all_that_fits_goes_when_it_is_closed(self, database):
+    async def test_closed_circuit_releases_as_many_runs_as_there_are_slots(self, database):
         await budget(database, 4)
         await parked(database, 10)
 
@@ -603,7 +603,7 @@ class TestMinding:
 
         assert went == [1, 1, 2, 2, 3, 3, 4, 4]
 
-    async def test_a_concurrency_key_without_a_destination_gets_one(self, database):
+    async def test_concurrency_key_without_a_destination_gets_a_destination(self, database):
         [run_id] = await parked(database, 1)
 
         await mind(database, RNG)
@@ -709,7 +709,7 @@ class TestForgetting:
         assert await database.fetchval("select array_agg(tenant) from duly.destination_secrets") == [2]
         await make(database, KEYRING, 1, ORIGIN, RNG)  # It begins anew.
 
-    async def test_so_many_at_a_time_the_longest_unused_first(self, database, clock):
+    async def test_cleanup_forgets_the_longest_unused_destinations_first(self, database, clock):
         for tenant in (3, 1, 2):
             await make(database, KEYRING, tenant, ORIGIN, RNG)
             await clock.advance(1)
@@ -723,7 +723,7 @@ class TestForgetting:
         await clock.advance(2 * self.YEAR.total_seconds())
         assert await forget_older(database, Aging.DESTINATIONS, self.YEAR, 10) == 0
 
-    async def test_a_share_that_a_worker_left_behind_goes_along(self, database, clock):
+    async def test_cleanup_of_a_destination_also_removes_abandoned_shares(self, database, clock):
         worker_id = await a_worker(database)
         await told(database, worker_id, waiting=1, wanted=1)
         await clock.advance(2 * self.YEAR.total_seconds())
@@ -768,7 +768,7 @@ class TestSecrets:
         assert one.text.reveal().encode() not in kept
         assert one.text.reveal()[6:].encode() not in kept
 
-    async def test_one_copied_into_another_row_does_not_open(self, database):
+    async def test_secret_copied_into_another_row_does_not_open(self, database):
         await secrets_for(database, KEYRING, 1, ORIGIN, RNG)
         await secrets_for(database, KEYRING, 1, "https://other.example", RNG)
         await database.execute(

@@ -64,7 +64,7 @@ async def test_a_span_counts_from_the_scheduled_moment(database, clock):
     assert await history_of(database, run_id) == [(0, "skipped", "expired")]
 
 
-async def test_one_in_timers_is_found_at_its_expiry(database, clock):
+async def test_run_in_timers_expires_at_its_expiry(database, clock):
     await a_waiting_run(database, delay=600, expires_at=LATE)
     await clock.advance(60)
 
@@ -141,7 +141,7 @@ async def test_expired_run_sends_its_callback(database, clock):
     assert await database.fetchval(told) == "duly.run.expired.v1"
 
 
-async def test_a_schedule_that_counts_from_the_end_goes_on(database, clock):
+async def test_fixed_delay_schedule_continues_when_a_run_expires(database, clock):
     trigger = {"type": "interval", "every": "PT60S", "mode": "fixed_delay"}
     job = a_schedule(trigger=trigger, options=options_of(expires_seconds=30))
     await submit_recurring(database, job, key=a_key())

@@ -94,7 +94,7 @@ async def test_refused_submit_blocks_no_other(submit, database, clock):
     assert await counts(database) == {"ready": 3}
 
 
-async def test_when_the_store_is_away_everyone_is_reported_and_the_next_are_taken(submit, counting, database):
+async def test_group_commit_fails_every_caller_of_an_outage_and_then_recovers(submit, counting, database):
     counting.is_away = True
     answers = await asyncio.gather(*(submit(a_submission()) for _ in range(5)), return_exceptions=True)
     assert all(isinstance(answer, Unavailable) for answer in answers)

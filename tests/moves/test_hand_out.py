@@ -98,7 +98,7 @@ async def test_node_input_that_is_missing_or_too_large_is_refused(database):
 NOT_KEPT = Succeeded(None, reason="its result was 200,002 bytes and is not kept")
 
 
-async def test_a_node_that_names_a_result_which_is_not_kept_fails_and_one_that_does_not_goes_on(database):
+async def test_node_fails_only_if_it_references_a_result_that_is_not_kept(database):
     shape = (
         a_node("a"),
         a_node("named", "a", payload={"event": {"$result": "a"}}),

@@ -35,7 +35,7 @@ async def limited(database, slots, scope=EVERYTHING):
 
 
 @pytest.mark.parametrize("scope", [Scope(), Scope(queue="default"), Scope(tenant=1), Scope(1, "default")])
-async def test_no_more_are_under_way_than_there_are_slots(database, scope):
+async def test_limit_allows_no_more_leased_runs_than_slots(database, scope):
     await many_ready_runs(database, 20)
     await limited(database, 3, scope)
     worker_id = await a_worker(database)
@@ -77,7 +77,7 @@ async def test_the_narrowest_of_several_limits_counts(database):
     assert await history.verify(database) == []
 
 
-async def test_slots_under_a_limit_are_shared_out_between_tenants(database):
+async def test_limit_divides_its_slots_among_tenants(database):
     await many_ready_runs(database, 500, tenant=1, late=600)
     await many_ready_runs(database, 500, tenant=2)
     await limited(database, 10)
@@ -157,7 +157,7 @@ select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, 
 """
 
 
-async def test_a_broken_limit_is_reported_by_verify(database, clock):
+async def test_verify_reports_an_exceeded_limit(database, clock):
     await limited(database, 1)
     await clock.advance(6)
     await many_ready_runs(database, 2)

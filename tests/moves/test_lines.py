@@ -67,7 +67,7 @@ async def test_the_runs_of_a_batch_go_in_the_order_of_its_lines(database):
     assert await database.fetch("select from duly.concurrency_keys") == []
 
 
-async def test_the_due_moment_comes_before_the_number(database, clock):
+async def test_fifo_order_puts_the_due_time_before_the_sequence_number(database, clock):
     late = await a_ready_run(database, fifo=LINE, delay=2)
     early = await a_ready_run(database, fifo=LINE, delay=1)
     await clock.advance(3)

@@ -64,7 +64,7 @@ class TestTenants:
         assert abs(drawn[2] - 250) < 55
         assert abs(drawn[3] - 500) < 63
 
-    async def test_each_comes_up_where_there_are_more_lines_than_a_claim_looks_at(self, database):
+    async def test_claims_reach_every_tenant_beyond_the_scan_limit(self, database):
         for tenant in range(1, 101):
             await many_ready_runs(database, 3, tenant=tenant)
         worker_id = await a_worker(database)
@@ -95,7 +95,7 @@ class TestTenants:
 
 
 class TestQueues:
-    async def test_a_queue_has_the_part_that_its_weight_says(self, database):
+    async def test_queue_gets_the_share_of_its_weight(self, database):
         for queue in ("critical", "bulk"):
             await many_ready_runs(database, 500, queue=queue, late=10 if queue == "bulk" else 0)
         worker_id = await a_worker(database, queues=["critical", "bulk"])
@@ -171,7 +171,7 @@ class TestAheadOfDue:
 
         assert run.run_id == due != ahead
 
-    async def test_a_tenant_that_is_due_comes_before_one_that_is_not(self, database):
+    async def test_tenant_with_due_runs_is_served_before_a_tenant_without(self, database):
         await many_ready_runs(database, 100, tenant=1, late=-3)
         await many_ready_runs(database, 30, tenant=2)
 

@@ -183,7 +183,7 @@ class TestAnswers:
         assert (await resume_scope(database, Scope(2, "mail"))).answer is PauseAnswer.NOT_PAUSED
         assert len(await pauses.standing(database)) == 1
 
-    async def test_a_worker_is_reported_of_all_holds_with_its_signals(self, database):
+    async def test_worker_reads_all_pauses_with_its_signals(self, database):
         worker_id, run = await a_leased_run(database)
         await runs.signal(database, [run.run_id], "cancel")
         await held(database, Scope(queue="mail"))

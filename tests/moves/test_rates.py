@@ -65,7 +65,7 @@ async def test_a_run_at_a_free_rate_is_ready_at_once(database, clock):
     assert await planned(database) == [clock.at]
 
 
-async def test_story_24_reservations_are_spaced_evenly_and_given_for_one_second(database, clock):
+async def test_story_24_reservations_are_spaced_evenly_one_second_ahead(database, clock):
     await a_crowd(database, 30)
 
     moments = await planned(database)
@@ -241,7 +241,7 @@ async def test_reservation_does_not_scan_unroutable_runs(database, clock):
     assert await blocks_read(database, "select duly.next_at_rate(1, $1, 10, duly.clock_now())", KEY) < 200
 
 
-async def test_a_rate_goes_on_after_the_clock_was_set_back(database, clock):
+async def test_rate_limit_continues_after_the_clock_is_set_back(database, clock):
     await a_crowd(database, 60, rate=(KEY, 1, 1))
     worker_id = await a_worker(database, lease=timedelta(hours=1))
     for _ in range(20):
@@ -261,7 +261,7 @@ async def test_a_rate_goes_on_after_the_clock_was_set_back(database, clock):
     check_rate(moments, 1, 1)
 
 
-async def test_reservations_that_the_clock_was_set_back_from_are_given_again(database, clock):
+async def test_reservations_ahead_of_a_set_back_clock_are_issued_again(database, clock):
     await a_crowd(database, 60, rate=(KEY, 10, 1), concurrency=("customer-7", 100))
     worker_id = await a_worker(database, lease=timedelta(hours=1))
     for run in await claimed(database, worker_id):
@@ -284,7 +284,7 @@ async def test_reservations_that_the_clock_was_set_back_from_are_given_again(dat
     assert await history.verify(database) == []
 
 
-async def test_reservations_are_taken_back_in_batches_and_reckoned_anew_after_the_last(database, clock):
+async def test_reservations_are_withdrawn_in_batches_and_recomputed_after_the_last(database, clock):
     await a_crowd(database, 1_200, rate=(KEY, 2_000, 1))
     await reserve(database)
     assert await counts(database) == {"ready": 1_200}
@@ -433,7 +433,7 @@ async def test_occurrences_of_a_schedule_wait_for_their_turn(database, clock):
     check_rate(await planned(database), 0.5, 1)
 
 
-async def test_a_single_run_comes_through_a_rate_and_leaves_nothing(database, clock):
+async def test_single_run_passes_a_rate_limit_and_leaves_no_rows(database, clock):
     run_id = await a_ready_run(database, rate=(KEY, 5, 1))
     await staged(database)
     worker_id = await a_worker(database)

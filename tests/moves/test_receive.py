@@ -41,7 +41,7 @@ async def deadlines(database) -> int:
     return int(await database.fetchval("select count(*) from duly.awaited"))
 
 
-async def test_a_run_that_its_receiver_lasted_on_goes_on_under_the_same_fence_and_attempt(database):
+async def test_run_accepted_by_its_receiver_keeps_its_fence_and_attempt(database):
     worker_id, run = await a_leased_run(database)
     await taken_on(database, worker_id, run)
 
@@ -67,7 +67,7 @@ async def test_the_receiver_settles_it_and_the_record_spans_the_whole_attempt(da
     assert await counts(database) == {}
 
 
-async def test_the_same_outcome_reported_again_is_answered_the_same_and_another_is_refused(database):
+async def test_repeated_outcome_gets_the_same_response_and_another_is_refused(database):
     run = await an_awaited_run(database)
     first = await receive(database, handle(run), Succeeded("1"), RNG)
 
@@ -156,7 +156,7 @@ async def test_passed_deadline_cannot_be_extended_before_the_time_out_runs(datab
     assert await time_out(database, RNG) == 1
 
 
-async def test_an_outcome_that_comes_past_the_deadline_counts_until_somebody_has_timed_it_out(database, clock):
+async def test_outcome_after_the_deadline_counts_until_the_run_is_timed_out(database, clock):
     run, late = await an_awaited_run(database), await an_awaited_run(database)
     await clock.advance(HOUR + 60)
 
@@ -237,7 +237,7 @@ async def test_next_occurrence_cancels_the_awaited_run_that_it_replaces(database
     assert await history.verify(database) == []
 
 
-async def test_it_stays_inside_its_concurrency_key_until_it_ends(database):
+async def test_awaited_run_occupies_its_concurrency_slot_until_it_ends(database):
     first, second = [await a_ready_run(database, concurrency=("customer-7", 1)) for _ in range(2)]
     worker_id = await a_worker(database)
     await staged(database)

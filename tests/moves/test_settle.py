@@ -71,7 +71,7 @@ class TestSuccess:
         assert await boxes_of(database, first.run_id) == []
         assert await boxes_of(database, second.run_id) == ["leased"]
 
-    async def test_a_checkpoint_left_behind_goes_with_the_run(self, database):
+    async def test_checkpoint_of_a_left_behind_run_is_deleted_on_success(self, database):
         worker_id, run = await a_leased_run(database)
         await runs.save_checkpoint(database, run.run_id, run.fence, worker_id, '{"page": 3}')
 
@@ -243,7 +243,7 @@ class TestFence:
 
         assert await history_of(database, run.run_id) == [(1, "fenced", "running")]
 
-    async def test_a_refusal_requested_again_after_an_unknown_commit_is_recorded_once(self, database):
+    async def test_refusal_repeated_after_an_unknown_commit_is_recorded_once(self, database):
         worker_id, run = await a_leased_run(database)
         await hand_back(database, worker_id, [run])
         for _ in range(3):
@@ -262,9 +262,7 @@ class TestUnknownCommit:
             (Cancelled(), "cancelled"),
         ],
     )
-    async def test_story_10_a_settle_requested_again_is_neither_refused_nor_recorded_twice(
-        self, database, outcome, became
-    ):
+    async def test_story_10_repeated_settle_is_neither_refused_nor_recorded_twice(self, database, outcome, became):
         worker_id, run = await a_leased_run(database)
         assert await settled(database, worker_id, run, outcome) == []
 
@@ -273,7 +271,7 @@ class TestUnknownCommit:
         [(_, _, state)] = await history_of(database, run.run_id)
         assert state == became
 
-    async def test_story_10_requested_again_after_the_run_was_claimed_anew_it_changes_nothing(self, database):
+    async def test_story_10_settle_repeated_after_a_new_claim_changes_nothing(self, database):
         worker_id, run = await a_leased_run(database, retry=Retry(base_seconds=0, cap_seconds=0))
         await settled(database, worker_id, run, Failed("broken"))
         [again] = await claimed(database, worker_id)
@@ -283,7 +281,7 @@ class TestUnknownCommit:
         assert await boxes_of(database, run.run_id) == ["leased"]
         assert await settled(database, worker_id, again) == []
 
-    async def test_a_lost_answer_says_that_it_is_unknown(self, database, monkeypatch):
+    async def test_settle_reports_unavailable_when_the_response_is_lost(self, database, monkeypatch):
         async def lost(*_):
             raise ConnectionResetError("gone")
 

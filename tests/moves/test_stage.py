@@ -53,7 +53,7 @@ async def test_run_due_within_the_horizon_becomes_ready_and_a_later_one_stays(da
     assert (answer.count, answer.next_due_at, answer.read_at) == (1, START + seconds(66), clock.at)
 
 
-async def test_an_idle_step_moves_nothing_and_says_when_to_look_again(database):
+async def test_idle_stage_step_moves_nothing_and_returns_the_next_due_time(database):
     await a_waiting_run(database, delay=3600)
 
     answer = await staged(database)

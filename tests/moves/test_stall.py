@@ -46,7 +46,7 @@ async def test_stalled_worker_returns_runs_not_started_with_no_attempt_used(data
     ]
 
 
-async def test_its_lease_is_renewed_and_its_row_says_since_when_and_in_which_handler(database, held, clock):
+async def test_stall_renews_the_lease_and_stores_its_start_and_handler(database, held, clock):
     worker_id, [started, *_] = held
     before = (await workers.live(database))[0]
     await clock.advance(5)
@@ -64,7 +64,7 @@ async def test_its_lease_is_renewed_and_its_row_says_since_when_and_in_which_han
     assert (row.stalled_at, row.stalled_in) == (None, [])
 
 
-async def test_nothing_goes_back_before_the_heartbeat_says_so(database, held):
+async def test_stall_returns_no_runs_before_the_heartbeat_permits_it(database, held):
     worker_id, _ = held
 
     assert await stall(database, worker_id, gives_back=False) == 0

@@ -71,7 +71,7 @@ HOT = (
 
 
 @pytest.mark.parametrize("number", STORIES)
-def test_each_story_has_a_test_of_its_name_or_says_why_not(number):
+def test_story_has_a_named_test_unless_listed_as_untested(number):
     named = f"def test_story_{number:02}_"
     tests = [path.name for path in TESTS.rglob("test_*.py") if named in path.read_text()]
 
@@ -159,7 +159,7 @@ async def test_story_18_the_engine_is_bound_by_no_row_security(database):
     assert bound == []
 
 
-async def test_story_27_work_due_now_goes_straight_to_ready_without_a_stage(database):
+async def test_story_27_work_due_now_becomes_ready_without_staging(database):
     run_id = await a_ready_run(database)
 
     [run] = await claimed(database, await a_worker(database))

@@ -187,7 +187,7 @@ class TestPayload:
         row = await a_row(database, "ready", run_id)
         assert (row["payload"], row["payload_stored"]) == ('{"to": "a@b.example"}', False)
 
-    async def test_a_large_payload_is_unroutable_and_is_found_by_reference(self, database):
+    async def test_large_payload_is_stored_separately_and_found_by_reference(self, database):
         body = '"' + "x" * 5000 + '"'
 
         _, run = await a_leased_run(database, payload=body)
@@ -222,7 +222,7 @@ class TestKey:
         assert (second.job_id, second.scheduled_at, second.replayed) == (first.job_id, first.scheduled_at, True)
         assert await counts(database) == {"timers": 1}
 
-    async def test_story_10_a_submit_requested_again_after_the_run_has_finished_does_not_run_it_twice(self, database):
+    async def test_story_10_submit_repeated_after_the_run_finished_does_not_rerun_it(self, database):
         worker_id = await a_worker(database)
         submitted = await submit(database, a_submission(), key="k")
         [run] = await claimed(database, worker_id)
@@ -367,7 +367,7 @@ class TestMany:
         with pytest.raises(KeyConflict):
             await submit_many(database, [a_submission(), a_submission(priority=1)], key="batch")
 
-    async def test_one_bad_job_refuses_them_all(self, database):
+    async def test_invalid_job_refuses_the_whole_batch(self, database):
         with pytest.raises(InvalidSchedule):
             await submit_many(database, [a_submission(), a_submission(delay=-5)], key="batch")
 

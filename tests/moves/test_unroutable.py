@@ -69,7 +69,7 @@ class TestMarkUnroutable:
 
         assert await mark_unroutable(database, FEW) == (0, FIRST)
 
-    async def test_where_some_of_the_kind_are_unroutable_already_fewer_are_enough(self, database):
+    async def test_mark_unroutable_needs_fewer_runs_when_some_are_marked_already(self, database):
         await a_worker(database)
         await strangers(database)
         await all_aside(database)
@@ -152,7 +152,7 @@ class TestMarkUnroutable:
         await database.execute("delete from duly.ready where handler <> '@container'")
         assert await all_aside(database) == 5, "nobody here has a container runtime"
 
-    async def test_every_line_comes_up_in_turn(self, database):
+    async def test_mark_unroutable_visits_every_subqueue_in_order(self, database):
         await a_worker(database)
         for tenant in range(1, 6):
             await many_ready_runs(database, 1, tenant=tenant)
@@ -164,7 +164,7 @@ class TestMarkUnroutable:
         assert await mark_unroutable(database, step, line) == (3, (QUEUE, 6, 5))
         assert await mark_unroutable(database, step, (QUEUE, 6, 5)) == (0, FIRST)
 
-    async def test_a_step_looks_into_twenty_lines_at_most_and_goes_on_with_the_next(self, database):
+    async def test_mark_unroutable_scans_at_most_twenty_subqueues_a_step(self, database):
         await a_worker(database)
         for tenant in range(1, 24):
             await many_ready_runs(database, 2, tenant=tenant, handler=TYPO)
@@ -174,7 +174,7 @@ class TestMarkUnroutable:
         assert (moved, line) == (0, (QUEUE, 21, 5))
         assert await mark_unroutable(database, FEW, line) == (3, (QUEUE, 24, 5))
 
-    async def test_it_begins_with_a_thousand(self, database):
+    async def test_mark_unroutable_starts_at_a_thousand_runs(self, database):
         await a_worker(database)
         await many_ready_runs(database, 999, handler=TYPO)
         assert await mark_unroutable(database, UnroutableLimits()) == (0, FIRST)
@@ -182,7 +182,7 @@ class TestMarkUnroutable:
         await many_ready_runs(database, 1, handler=TYPO)
         assert (await mark_unroutable(database, UnroutableLimits()))[0] == 1_000
 
-    async def test_it_moves_batches(self, database):
+    async def test_mark_unroutable_moves_runs_in_batches(self, database):
         await a_worker(database)
         await many_ready_runs(database, 4_500, handler=TYPO)
 
@@ -204,7 +204,7 @@ class TestMarkUnroutable:
 class TestStillReady:
     """Nothing but a claim can tell the difference."""
 
-    async def test_it_is_counted_named_and_of_the_same_state(self, database):
+    async def test_unroutable_run_remains_counted_named_and_ready(self, database):
         await a_worker(database)
         run_id, *_ = await strangers(database)
         before = await depth(database), await unroutable(database)
@@ -215,7 +215,7 @@ class TestStillReady:
         assert await boxes_of(database, run_id) == ["ready"]
         assert await verify(database) == []
 
-    async def test_it_can_be_cancelled(self, database):
+    async def test_unroutable_run_can_be_cancelled(self, database):
         await a_worker(database)
         run_id, *_ = await strangers(database)
         await all_aside(database)
@@ -225,7 +225,7 @@ class TestStillReady:
         assert await history_of(database, run_id) == [(0, "cancelled", "cancelled")]
         assert await counts(database) == {"ready": 2}
 
-    async def test_it_expires(self, database, clock):
+    async def test_unroutable_run_expires(self, database, clock):
         await a_worker(database, lease=timedelta(hours=1))
         await strangers(database, expires_after=60)
         await all_aside(database)
@@ -341,7 +341,7 @@ class TestBringBack:
         await a_worker(database, queues=["elsewhere"], handlers=[TYPO])
         assert await restore_routable(database) == 0, "it serves another queue"
 
-    async def test_where_more_kinds_are_unroutable_than_are_named_all_are_brought_back_all_the_same(self, database):
+    async def test_routable_runs_are_restored_even_beyond_the_named_kinds(self, database):
         await a_worker(database)
         await many_ready_runs(database, 1_001, handler=TYPO)
         await database.execute(
@@ -376,7 +376,7 @@ class TestBringBack:
         assert await claim(database, await a_worker(database, handlers=[TYPO]), [QUEUE], [TYPO], 10) == []
         assert await aside(database) == 3
 
-    async def test_a_run_that_is_unroutable_although_it_has_been_known_for_long_is_a_finding(self, database, clock):
+    async def test_verify_finds_a_run_unroutable_long_after_a_worker_has_its_handler(self, database, clock):
         await a_worker(database, lease=timedelta(hours=1))
         await strangers(database, 1)
         await database.execute("update duly.ready set is_unroutable = true")

@@ -83,7 +83,7 @@ async def test_the_run_ends_as_its_workflow_ends(database, starter, outcomes, st
     assert await history.verify(database) == []
 
 
-async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database, starter, clock):
+async def test_retried_run_finds_the_workflow_it_started(database, starter, clock):
     run_id = await a_run_of(database)
     worker_id = await a_worker(database)
     [run] = await claim(database, worker_id, [QUEUE], [WORKFLOW], 10)
@@ -149,9 +149,7 @@ async def test_unstorable_outcome_of_a_workflow_is_left_out_and_its_run_settled(
     assert (ended["state"], ended["attempts"][-1]["reason"]) == ("succeeded", "the outcome could not be stored")
 
 
-async def test_a_run_that_the_store_refuses_is_reported_of_and_holds_up_no_other(
-    own_database, two_that_ended, clock, caplog
-):
+async def test_run_the_store_refuses_is_reported_and_delays_no_other(own_database, two_that_ended, clock, caplog):
     database, (first, second) = own_database, two_that_ended
     await database.execute(f"alter table duly.attempts add constraint refused check (run_id <> '{first}')")
 

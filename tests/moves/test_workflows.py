@@ -160,7 +160,7 @@ async def test_a_late_outcome_of_a_worker_that_lost_its_lease_changes_nothing(da
     assert await states_of(database, workflow_id) == {"a": "ready", "b": "waiting"}
 
 
-async def test_requested_again_under_the_same_key_it_is_the_same_workflow(database):
+async def test_workflow_resubmitted_under_the_same_key_is_the_same_workflow(database):
     key = a_key()
     first = await submit_workflow(database, 1, key, a_graph("a b:a"))
     again = await submit_workflow(database, 1, key, a_graph("a b:a"))
@@ -177,7 +177,7 @@ async def test_cyclic_workflow_is_refused_whole(database):
     assert await counts(database) == {}
 
 
-async def test_limited_nodes_go_by_way_of_timers(database):
+async def test_workflow_nodes_respect_their_concurrency_limit(database):
     workflow_id = await a_workflow(database, "a b:a c:a", concurrency=("one", 1))
     worker_id = await a_worker(database)
     waves = []
@@ -267,7 +267,7 @@ async def test_paused_workflow_withdraws_nodes_that_return_to_it(database, clock
     assert await carried_through(database, worker_id) == [["a", "b"]]
 
 
-async def test_a_paused_workflow_gives_back_its_slots_at_concurrency_keys(database):
+async def test_paused_workflow_releases_its_concurrency_slots(database):
     workflow_id = await a_workflow(database, "a", concurrency=("one", 1))
     other = await a_workflow(database, "z", concurrency=("one", 1))
     await staged(database)
@@ -307,7 +307,7 @@ async def test_a_child_that_is_taken_back_waits_for_a_parent_that_was_replayed(d
     await is_whole(database)
 
 
-async def test_a_cancel_of_a_paused_workflow_gives_back_the_slots_that_it_holds(database):
+async def test_cancel_of_a_paused_workflow_releases_its_concurrency_slots(database):
     slow = Retry(max_attempts=5, base_seconds=3000, cap_seconds=3000, jitter=0)
     workflow_id = await a_workflow(database, "a", fifo="orders", retry=slow)
     await staged(database)
@@ -344,7 +344,7 @@ async def test_skipped_node_returns_the_slot_that_it_has(database, clock):
     await is_whole(database)
 
 
-async def test_an_task_that_fails_is_put_off_and_holds_up_no_other(database, clock):
+async def test_failing_workflow_task_is_deferred_and_delays_no_other(database, clock):
     broken, other = await a_workflow(database, "a"), await a_workflow(database, "b")
     worker_id = await a_worker(database)
     runs = await taken(database, worker_id)
@@ -366,7 +366,7 @@ async def test_an_task_that_fails_is_put_off_and_holds_up_no_other(database, clo
 
 
 @pytest.mark.parametrize("step", [2, 30, 600])
-async def test_an_task_does_not_wait_for_a_clock_that_was_set_back(database, clock, step):
+async def test_workflow_task_does_not_wait_for_a_set_back_clock(database, clock, step):
     workflow_id = await a_workflow(database, "a")
     worker_id = await a_worker(database)
     runs = await taken(database, worker_id)
@@ -415,7 +415,7 @@ async def test_replay_of_a_succeeded_node_keeps_its_run_id_and_attempt_numbers(d
     await is_whole(database)
 
 
-async def test_a_skipped_node_runs_when_it_is_replayed_whatever_its_edges_said(database):
+async def test_replayed_skipped_node_runs_regardless_of_its_edges(database):
     workflow_id = await a_workflow(database, "a b:a c:b")
     worker_id = await a_worker(database)
     await carried_through(database, worker_id, {"a": FAILS})
@@ -506,7 +506,7 @@ async def test_attempt_numbers_continue_after_their_records_are_deleted(database
     assert run.attempt == 2
 
 
-async def test_so_do_those_of_the_items_of_a_map_each_its_own(database):
+async def test_map_item_attempt_numbers_continue_after_their_records_are_deleted(database):
     workflow = Workflow("pages", (a_node("list"), a_node("page", "list", over=Reference("list"))))
     workflow_id = await a_workflow(database, workflow)
     worker_id = await a_worker(database)

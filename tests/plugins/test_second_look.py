@@ -43,7 +43,7 @@ def test_second_look_runs_all_failures_of_a_single_file_again(tmp_path):
     assert "9 passed" in said
 
 
-def test_many_files_that_fail_are_not_requested_again(tmp_path):
+def test_second_look_reruns_nothing_when_many_files_fail(tmp_path):
     code, said = looked_at(tmp_path, *[UNSTEADY.replace('"seen"', f'"seen_{n}"') for n in range(4)])
     assert code == 1
     assert "Once more" not in said
@@ -62,7 +62,7 @@ def test_second_look_ignores_deterministic_failures(failed, chance):
     assert may_be_chance(failed) is chance
 
 
-def test_a_file_that_cannot_be_read_is_not_requested_again(tmp_path):
+def test_second_look_does_not_rerun_an_unreadable_file(tmp_path):
     code, said = looked_at(tmp_path, "import nothing_of_this_name\n")
     assert code == 2
     assert "Once more" not in said

@@ -97,7 +97,7 @@ async def test_a_stage_that_fails_is_tried_again_soon(scheduler, monkeypatch, er
     assert await scheduler._step_safely() == RENEW_SECONDS
 
 
-async def test_backfills_that_fail_are_reported_though_staging_goes_on(clock, scheduler, monkeypatch):
+async def test_failing_backfills_are_reported_while_staging_continues(clock, scheduler, monkeypatch):
     async def broken(*_, **__):
         raise Unavailable("gone")
 

@@ -127,7 +127,7 @@ async def test_a_scheduler_that_slept_after_its_look_makes_nothing_twice(databas
     assert await schedules.create_backfills(database, [stale]) == 0
 
 
-async def test_with_allow_its_runs_are_under_way_next_to_each_other_and_still_not_without_end(database, clock):
+async def test_backfill_with_allow_runs_in_parallel_up_to_a_bound(database, clock):
     job = await a_cron(database)
     asked = await backfill(database, job.job_id, START - 5 * HOUR, START, RNG, rate=1000, overlap="allow")
 

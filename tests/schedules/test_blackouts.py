@@ -218,7 +218,7 @@ class TestLeavingOneOut:
 
         assert await skips(database, job.job_id) == [skipped("calendar", 8, 9, 2), skipped("on_request", 10)]
 
-    async def test_of_one_that_is_staged_it_was_reported_when_it_was_staged(self, database, clock):
+    async def test_skip_next_of_a_staged_fire_repeats_no_calendar_skip_record(self, database, clock):
         await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=5))
         job = await a_cron(database, calendars=[{"name": "blackout"}])
         await staged_all(database)
@@ -230,7 +230,7 @@ class TestLeavingOneOut:
 
         assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4), skipped("on_request", 5)]
 
-    async def test_with_the_last_one_the_rest_is_reported(self, database, clock):
+    async def test_skip_next_of_the_last_fire_records_the_remaining_calendar_skips(self, database, clock):
         await a_blackout(database, start=START + timedelta(minutes=2), end=START + timedelta(hours=1))
         job = await a_cron(database, calendars=[{"name": "blackout"}], end=minutes(10)[0].isoformat())
         await staged_all(database)

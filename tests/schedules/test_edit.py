@@ -173,7 +173,7 @@ class TestAnotherDefinition:
 
 
 class TestAnotherTiming:
-    async def test_it_counts_from_the_edit_on(self, database, clock):
+    async def test_edited_timing_counts_from_the_edit(self, database, clock):
         job = await a_cron(database, "0 * * * *")
         await staged(database)
         await clock.advance(timedelta(minutes=20, seconds=30))
@@ -354,7 +354,7 @@ class TestRefusals:
             assert raised.type is error
 
 
-async def test_over_many_edits_each_slot_comes_once(database, clock):
+async def test_schedule_edited_many_times_fires_each_slot_once(database, clock):
     """A schedule each second, edited again and again, at odd moments, while a worker takes what it can."""
     job = await a_cron(database, "* * * * * *")
     worker_id = await a_worker(database, lease=timedelta(days=1))

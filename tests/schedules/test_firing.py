@@ -96,7 +96,7 @@ class TestCohorts:
         assert [await pending(database, job_id) for job_id in jobs] == minutes(1) * 5
         assert await counts(database) == {"timers": 5, "ready": 5}
 
-    async def test_a_fire_that_appears_between_the_look_and_the_statement_stays_and_goes_next_time(self, database):
+    async def test_fire_that_appears_during_a_stage_step_is_staged_in_the_next(self, database):
         """Story 06: what is deleted without a computed next fire would be lost."""
         known = await a_cron(database)
         scheduler_id, epochs = await a_scheduler(database)
@@ -155,7 +155,7 @@ class TestCohorts:
         assert await skips(database, late.job_id) == [skipped("misfire", 0, 1, 2)]
         assert await skips(database, timely.job_id) == []
 
-    async def test_lateness_is_judged_when_the_fires_were_requested_for(self, database, clock):
+    async def test_start_delay_is_judged_at_the_moment_the_fires_were_read(self, database, clock):
         """Otherwise the answer would not fit, or none would be found, and the fire would wait for another look."""
         job = await a_cron(database)
         await clock.advance(59)
@@ -247,7 +247,7 @@ class TestTwins:
 
 class TestJitter:
     @pytest.mark.parametrize("per", ["job", "occurrence"])
-    async def test_a_fire_is_due_when_the_domain_says_and_never_staged_sooner(self, database, clock, per):
+    async def test_jittered_fire_is_due_as_computed_and_never_staged_earlier(self, database, clock, per):
         job = await a_cron(database, "*/30 * * * *", jitter={"max": "PT20M", "per": per})
         delays = []
         for moment in minutes(0, 30, 60):

@@ -179,7 +179,7 @@ class TestPause:
 
         assert await pending(database, job.job_id) == START + MINUTE
 
-    async def test_while_it_runs_and_its_end_comes_before_the_resume(self, database, clock):
+    async def test_fixed_delay_counts_from_a_run_that_ends_before_the_resume(self, database, clock):
         job = await a_delay(database)
         await staged(database)
         worker_id, run = await taken(database)
@@ -193,7 +193,7 @@ class TestPause:
 
         assert await pending(database, job.job_id) == START + seconds(70)
 
-    async def test_while_it_runs_and_its_end_comes_after_the_resume(self, database, clock):
+    async def test_fixed_delay_counts_from_a_run_that_ends_after_the_resume(self, database, clock):
         job = await a_delay(database)
         await staged(database)
         worker_id, run = await taken(database)
@@ -313,7 +313,7 @@ class TestTrigger:
 
         assert await pending(database, job.job_id) == START + MINUTE
 
-    async def test_it_is_skipped_while_a_run_is_active_unless_reported_otherwise(self, database):
+    async def test_fixed_delay_trigger_is_skipped_during_a_run_unless_overlap_is_allowed(self, database):
         job = await a_delay(database)
         await staged(database)
 

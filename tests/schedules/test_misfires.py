@@ -218,7 +218,7 @@ class TestFireAll:
         assert [tuple(row) for row in rows] == list(zip(minutes(*range(7)), [None, *minutes(*range(6))], strict=True))
         assert await pending(database, job.job_id) == START + 7 * MINUTE
 
-    async def test_they_wait_for_each_other_whatever_overlap_says(self, database, clock):
+    async def test_catch_up_runs_wait_for_each_other_even_when_overlap_is_allowed(self, database, clock):
         job = await a_cron(database, misfire=ALL | {"rate": 10}, overlap={"policy": "allow"})
         await clock.advance(10 * MINUTE)
         await staged_all(database)
@@ -297,7 +297,7 @@ class TestFireAll:
         assert made == [500, 500, 500], "a thousand wait, and the fleet has its cap"
         assert await is_sound(database)
 
-    async def test_to_the_end_nothing_is_lost_and_nothing_comes_twice(self, database, clock):
+    async def test_catch_up_runs_every_missed_occurrence_exactly_once(self, database, clock):
         jobs = [(await a_cron(database, misfire=ALL | {"rate": 100}, priority=number)).job_id for number in range(3)]
         await clock.advance(2 * HOUR)
         await staged_all(database)
@@ -338,7 +338,7 @@ class TestFireAll:
 
         assert 80 <= sum(allowed) <= 87
 
-    async def test_jobs_whose_runs_no_worker_takes_delay_no_other_catch_up(self, database, clock, monkeypatch):
+    async def test_catch_up_is_not_delayed_by_jobs_whose_runs_no_worker_takes(self, database, clock, monkeypatch):
         monkeypatch.setattr("duly.moves.schedules.backfill._LOOK_MAX", 2)
         for _ in range(4):
             await a_cron(database, misfire=ALL | {"rate": 1000}, queue="idle")

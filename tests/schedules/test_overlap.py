@@ -71,7 +71,7 @@ async def pass_minutes(database, clock, number=1):
 
 
 class TestSkip:
-    async def test_it_is_the_default(self, database, clock, trigger):
+    async def test_skip_is_the_default_overlap_policy(self, database, clock, trigger):
         job = await an_active_schedule(database, trigger=trigger, overlap=None)
         await staged(database)
         await pass_minutes(database, clock, 2)
@@ -150,7 +150,7 @@ class TestSkip:
 
 
 class TestBufferOne:
-    async def test_one_waits_and_a_newer_one_replaces_it(self, database, clock, trigger):
+    async def test_buffer_one_replaces_the_waiting_run_with_a_newer_one(self, database, clock, trigger):
         job = await an_active_schedule(database, trigger=trigger, overlap=overlap("buffer_one"))
         await staged(database)
         worker_id, run = await taken(database)
@@ -227,7 +227,7 @@ class TestOverlapSlot:
         "end",
         ["success", "death", "cancel", "cancelled before", "cancelled between", "lost", "handed back"],
     )
-    async def test_whatever_ends_the_run_lets_the_next_in(self, database, clock, end):
+    async def test_overlap_slot_is_released_however_the_run_ends(self, database, clock, end):
         job = await a_cron(database, overlap=overlap("queue"))
         await staged(database)
         await pass_minutes(database, clock)
@@ -291,7 +291,7 @@ class TestOverlapSlot:
 
 
 class TestAllow:
-    async def test_without_a_limit_all_run_next_to_each_other(self, database, clock, trigger):
+    async def test_allow_policy_without_a_limit_runs_all_occurrences_in_parallel(self, database, clock, trigger):
         job = await an_active_schedule(database, trigger=trigger, overlap=overlap("allow"))
         await staged(database)
         await pass_minutes(database, clock, 3)
@@ -313,7 +313,7 @@ class TestAllow:
 
 
 class TestCancelRunning:
-    async def test_a_running_one_is_requested_to_stop_and_the_new_one_starts_after_it(self, database, clock, trigger):
+    async def test_cancel_running_stops_the_active_run_before_the_new_run_starts(self, database, clock, trigger):
         job = await an_active_schedule(database, trigger=trigger, overlap=overlap("cancel_running"))
         await staged(database)
         worker_id, run = await taken(database)

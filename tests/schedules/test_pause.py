@@ -215,7 +215,7 @@ class TestPauseOnFailure:
         await clock.advance(MINUTE)
 
     @pytest.mark.parametrize("kind", ["cron", "interval", "fixed delay"])
-    async def test_after_so_many_in_a_row_it_pauses_and_says_why(self, database, clock, kind):
+    async def test_schedule_pauses_with_a_reason_after_consecutive_failures(self, database, clock, kind):
         makers = {"cron": a_cron, "interval": an_active_schedule, "fixed delay": a_delay}
         job = await makers[kind](database, pause_on_failure=3)
         for expected in ("active", "active", "paused"):

@@ -69,7 +69,7 @@ class TestSkipNext:
         assert fire["previous_scheduled_at"] == START, "and the next one leaves no hole"
         assert await skips(database) == [skipped("on_request", 1)]
 
-    async def test_requested_again_and_again_it_goes_on_in_order(self, database):
+    async def test_skip_next_repeated_skips_further_fires_in_order(self, database):
         job = await a_cron(database, "* * * * * *")
         for _ in range(3):
             await staged(database)

@@ -45,7 +45,7 @@ class TestTrigger:
             ({"policy": "cancel_running"}, TriggerState.BLOCKED),
         ],
     )
-    async def test_it_obeys_the_overlap_policy(self, database, policy, state):
+    async def test_trigger_obeys_the_overlap_policy(self, database, policy, state):
         job = await a_cron(database, overlap=policy)
         await staged(database)
         worker_id, _ = await taken(database)
@@ -108,7 +108,7 @@ class TestTrigger:
         ]
         assert await is_sound(database)
 
-    async def test_one_key_is_one_run_for_a_day(self, database, clock):
+    async def test_trigger_key_identifies_a_single_run_for_a_day(self, database, clock):
         job = await a_cron(database)
         first = await trigger(database, job.job_id, key="k")
         await clock.advance(MINUTE)
@@ -122,7 +122,7 @@ class TestTrigger:
         fresh = await trigger(database, job.job_id, key="k")
         assert (fresh.state, fresh.run_id == first.run_id) == (TriggerState.READY, False)
 
-    async def test_it_carries_the_jobs_payload_or_its_own(self, database):
+    async def test_trigger_carries_the_payload_of_the_job_or_its_own(self, database):
         large = '{"text": "' + "x" * 5000 + '"}'
         job = await a_cron(database, payload=large)
 

@@ -196,7 +196,7 @@ class TestPause:
         assert await occurrences(database, job.job_id) == [AHEAD]
         assert await is_sound(database)
 
-    async def test_a_one_shot_that_is_due_is_over_when_its_worker_says_nothing_for_long(self, database, clock):
+    async def test_due_one_shot_completes_when_its_worker_stays_silent(self, database, clock):
         job = await an_active_schedule(database, trigger=ONCE)
         await staged(database)
         await claimed(database, await a_worker(database))
@@ -237,7 +237,7 @@ class TestPause:
         assert set(paused.may_start) == {row["run_id"] for row in due} | {first.run_id}
         assert len(paused.may_start) > 1
 
-    async def test_one_caller_does_not_withdraw_the_recall_of_another(self, database, clock):
+    async def test_recall_remains_when_another_caller_withdraws_its_own(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         [run] = await claimed(database, await a_worker(database))
         async with recalled(database, job_ids=[job_id]) as silent:
@@ -298,9 +298,7 @@ class TestEdit:
         assert await is_sound(database)
 
     @pytest.mark.parametrize("later", [0, 5])
-    async def test_a_one_shot_without_a_name_is_not_said_to_run_while_its_worker_is_silent(
-        self, database, clock, later
-    ):
+    async def test_unnamed_one_shot_is_not_reported_started_while_its_worker_is_silent(self, database, clock, later):
         run_id = await a_waiting_run(database, delay=4)
         await staged(database)
         await claimed(database, await a_worker(database))
@@ -326,7 +324,7 @@ class TestEdit:
             await amend(database, job_id, lambda before: msgspec.structs.replace(before, payload='{"new": true}'))
         assert await is_sound(database)
 
-    async def test_the_last_run_with_a_silent_worker_is_not_said_to_have_started(self, database, clock):
+    async def test_last_run_is_not_reported_started_while_its_worker_is_silent(self, database, clock):
         job = await an_active_schedule(database, trigger=ONCE)
         await staged(database)
         await claimed(database, await a_worker(database))
@@ -632,7 +630,7 @@ class TestASpentSchedule:
         assert await state_of(database, job.job_id) == "completed"
         assert await is_sound(database)
 
-    async def test_of_several_last_runs_one_is_skipped_and_another_depends_on(self, database, clock):
+    async def test_skip_next_of_a_last_run_adds_a_further_run(self, database, clock):
         job = await an_active_schedule(database, trigger=EACH_SECOND, overlap=BESIDE, max_runs=3)
         await staged_all(database)
         assert len(await occurrences(database, job.job_id)) == 3

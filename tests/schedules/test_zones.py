@@ -205,7 +205,7 @@ async def test_a_next_time_that_moved_into_the_past_is_a_misfire(database, clock
     assert await pending(database, job_id) == at(10, day=3)
 
 
-async def test_an_occurrence_that_ran_does_not_run_again_when_its_local_time_comes_later(database, clock, old):
+async def test_occurrence_does_not_run_again_when_new_zone_data_delays_its_time(database, clock, old):
     with on(OLD):
         job_id = await a_noon(database)
     await until(clock, at(11))
@@ -241,7 +241,7 @@ async def test_due_fire_waits_until_new_zone_data_has_timed_it_anew(database, cl
     assert await skips(database, job_id) == []
 
 
-async def test_a_wildcard_goes_on_in_its_rhythm(database, clock, old):
+async def test_wildcard_cron_keeps_its_interval_across_a_zone_data_update(database, clock, old):
     with on(OLD):
         job_id = (await a_cron(database, "*/15 * * * *", tz=CHANGING)).job_id
     fired = []

@@ -246,7 +246,7 @@ def test_unsupported_function_is_refused_as_a_handler(function, words):
         Handler(function)
 
 
-def test_a_result_comes_back_as_its_annotation_says():
+def test_result_is_decoded_as_its_annotation():
     def where() -> Address: ...  # type: ignore[empty-body]
 
     assert Handler(where).decode_result('{"street": "Main", "number": 7}') == Address("Main", 7)
@@ -264,7 +264,7 @@ def test_a_handler_is_found_by_its_name_and_its_aliases():
     assert list(registry) == [handler]
 
 
-def test_one_text_is_no_list_of_aliases():
+def test_aliases_given_as_a_single_string_are_refused():
     with pytest.raises(InvalidOption, match=r"aliases 'old' is one text; give a list: aliases=\['old'\]"):
         Handler(report, aliases="old")
 

@@ -259,7 +259,7 @@ async def test_the_same_for_plain_connections(connected, send, database, databas
 
 
 @pytest.mark.parametrize("connected", AWAITED)
-async def test_every_kind_of_job_goes_through_any_driver(connected, send, tick, database, database_url):
+async def test_driver_connection_accepts_every_kind_of_job(connected, send, tick, database, database_url):
     async with connected(database_url) as connection:
         many = await send.options(connection=connection, delay="P1DT2H0.5S").submit_many(
             [{"customer": i, "to": "ü \u2603 'quoted' \"x\" %s :body \\"} for i in range(3)]
@@ -461,7 +461,7 @@ NOT_MIGRATED = r'schema "duly" does not exist\. Run `duly migrate` on it'
 
 
 @pytest.mark.parametrize("connected", [*AWAITED, *AWAITED_ALONE])
-async def test_a_database_without_our_schema_is_reported_to_be_migrated(connected, send, strange_url):
+async def test_database_without_the_schema_is_reported_as_unmigrated(connected, send, strange_url):
     async with connected(strange_url) as connection:
         with pytest.raises(DatabaseUnusable, match=NOT_MIGRATED):
             await send.options(connection=connection).submit(7, to="a")
@@ -475,7 +475,7 @@ async def test_the_same_for_a_plain_connection_to_it(connected, send, strange_ur
 
 @pytest.mark.parametrize("connected", [asyncpg_connection, psycopg_async, sqlalchemy_asyncpg_session])
 @pytest.mark.parametrize("part", ["function duly.submit_one", "table duly.ready"])
-async def test_a_schema_that_lacks_a_part_is_reported_to_be_migrated(connected, part, send, own_database_url):
+async def test_incomplete_schema_is_reported_as_unmigrated(connected, part, send, own_database_url):
     with psycopg.connect(own_database_url) as connection:
         connection.execute(f"alter {part} rename to another")
 

@@ -30,7 +30,7 @@ def ticking(url: str | None = None):
     return app, tick
 
 
-def test_the_address_given_to_the_app_comes_first(elsewhere, monkeypatch):
+def test_app_url_takes_precedence_over_the_environment(elsewhere, monkeypatch):
     monkeypatch.setenv("DULY_DATABASE_URL", "postgresql:///from_environment")
 
     assert App("postgresql:///given").locate() == "postgresql:///given"
@@ -45,19 +45,19 @@ def test_a_worker_tells_an_app_without_an_address_where_it_runs(elsewhere):
     assert given.locate() == "postgresql:///given"
 
 
-def test_then_the_environment(elsewhere, monkeypatch):
+def test_app_url_falls_back_to_the_environment(elsewhere, monkeypatch):
     monkeypatch.setenv("DULY_DATABASE_URL", "postgresql:///from_environment")
 
     assert App().locate() == "postgresql:///from_environment"
 
 
-def test_then_the_settings_file(elsewhere):
+def test_app_url_falls_back_to_the_settings_file(elsewhere):
     (elsewhere / "duly.toml").write_text('database_url = "postgresql:///from_file"')
 
     assert App().locate() == "postgresql:///from_file"
 
 
-def test_then_the_server_of_a_running_duly_up(elsewhere, monkeypatch):
+def test_app_url_falls_back_to_a_running_duly_up(elsewhere, monkeypatch):
     monkeypatch.setattr(embedded, "attach", {elsewhere / ".duly": "postgresql:///attached"}.get)
 
     assert App().locate() == "postgresql:///attached"
@@ -81,7 +81,7 @@ def test_a_duly_over_http_is_no_database_and_its_client_is_named(elsewhere, monk
     assert App().locate() == "postgresql:///from_environment"
 
 
-def test_a_duly_over_http_goes_before_a_duly_up_that_happens_to_run_here_as_on_the_command_line(elsewhere, monkeypatch):
+def test_duly_url_takes_precedence_over_a_local_duly_up(elsewhere, monkeypatch):
     monkeypatch.setattr(embedded, "attach", lambda folder: f"postgresql:///{folder.name}")
     monkeypatch.setenv("DULY_URL", "https://duly.example")
     with pytest.raises(DatabaseUnusable, match="DULY_URL names a Duly over HTTP"):
@@ -98,7 +98,7 @@ def test_a_misspelt_setting_is_named(elsewhere, monkeypatch):
         App().locate()
 
 
-async def test_a_database_that_is_down_is_said_with_the_remedy(tmp_path):
+async def test_submit_to_an_unreachable_database_reports_a_remedy(tmp_path):
     app, tick = ticking(f"postgresql:///duly?host={tmp_path}")
 
     with pytest.raises(
@@ -155,7 +155,7 @@ async def test_a_database_without_the_schema_is_refused(refused, own_database):
     assert "Run `duly migrate`" in await refused()
 
 
-async def test_a_database_that_comes_back_is_used_again(database_url, database, monkeypatch):
+async def test_database_is_used_again_when_it_becomes_usable(database_url, database, monkeypatch):
     app, tick = ticking(database_url)
     monkeypatch.setattr("duly.store.connection.database.VERSION_MIN", 990_000)
     with pytest.raises(DatabaseUnusable):

@@ -122,7 +122,7 @@ def test_a_run_without_a_checkpoint_has_nothing_saved(services):
     assert not run.left_behind
 
 
-async def test_a_checkpoint_after_the_lease_was_lost_says_so_and_is_not_believed(services):
+async def test_checkpoint_after_lease_loss_raises_and_saves_nothing(services):
     run = RunContext(a_run(), services)
     services.held = False
 
@@ -139,7 +139,7 @@ async def test_a_checkpoint_over_the_limit_is_refused_before_it_is_sent(services
     assert services.noted == []
 
 
-def test_a_cancelled_run_is_reported(services):
+def test_cancelled_run_raises_when_it_checks(services):
     run = RunContext(a_run(), services)
     run.raise_if_cancelled()
 

@@ -33,7 +33,7 @@ def test_declared_schedule_is_named_by_module_and_function(app):
     }
 
 
-def test_it_is_still_a_handler_and_a_function(app):
+def test_scheduled_handler_remains_a_handler_and_a_function(app):
     @app.handler(every="PT1H", payload={"days": 7})
     def clean_up(run: Run, days: int) -> int:
         return days
@@ -62,7 +62,7 @@ def test_a_handler_without_a_schedule_declares_nothing(app):
         {"overlap": "queue"},
     ],
 )
-def test_all_that_the_decorator_says_is_part_of_the_definition(change):
+def test_definition_digest_covers_every_decorator_option(change):
     def nightly(days: int = 7) -> None: ...
 
     def digest(**more: Any) -> Any:
@@ -130,7 +130,7 @@ class Order(msgspec.Struct):
 """
 
 
-def test_arguments_of_a_type_that_comes_further_down_are_checked_at_the_start():
+def test_arguments_of_a_type_defined_later_are_checked_at_startup():
     module: dict[str, Any] = {"__name__": "later"}
     exec(LATER, module)
 

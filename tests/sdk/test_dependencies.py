@@ -42,7 +42,7 @@ async def test_handles_are_followed_also_those_that_have_ended(made):
         assert seen == ["ended", "first", "second", "third", "third"]
 
 
-async def test_one_behind_a_failure_is_skipped_and_another_runs(made):
+async def test_dependent_on_success_is_skipped_and_on_failure_runs_after_a_failure(made):
     app, seen = made
     async with environment(app) as env:
         failing = await app["fail"].options(retry=Retry(max_attempts=1)).submit()

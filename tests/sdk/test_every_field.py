@@ -54,7 +54,7 @@ def test_all_keywords_together_are_the_whole_spec(greet):
 
 
 @pytest.mark.parametrize("field", [field for field in KEYWORDS if field not in ("name", "schedule")])
-def test_a_keyword_says_its_field_alone(greet, field):
+def test_keyword_sets_only_its_own_field(greet, field):
     spec = spec_of(greet.options(**KEYWORDS[field])._choices.job)
     wanted = getattr(ONCE if field == "expires_at" else WHOLE, field)
 

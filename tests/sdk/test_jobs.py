@@ -90,7 +90,7 @@ async def test_a_job_is_run_now_with_its_own_arguments_or_others(app, noon, data
     assert (await noon.details()).next_fires[0] == NOON, "its schedule is not moved"
 
 
-async def test_a_run_that_was_requested_for_gives_its_result(noon, database):
+async def test_triggered_run_returns_its_result(noon, database):
     run = await noon.trigger()
     worker = await a_worker(database)
     [leased] = await claimed(database, worker)
@@ -100,7 +100,7 @@ async def test_a_run_that_was_requested_for_gives_its_result(noon, database):
     assert await waiting == "hello world"
 
 
-async def test_while_one_runs_another_is_skipped_unless_it_may_run_next_to_it(noon):
+async def test_trigger_is_skipped_during_an_active_run_unless_overlap_is_allowed(noon):
     await noon.trigger()
 
     assert (await noon.trigger()).state == "skipped_overlap"

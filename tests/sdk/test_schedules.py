@@ -71,14 +71,14 @@ async def test_english_may_be_a_moment(tick):
         ),
     ],
 )
-async def test_any_trigger_goes_through_the_full_shape(tick, trigger, description, fires):
+async def test_full_schedule_shape_accepts_any_trigger(tick, trigger, description, fires):
     handle = await tick.options(schedule={"trigger": trigger}).submit()
 
     assert handle.next_fires == fires
     assert description is None or handle.description == description
 
 
-async def test_the_full_shape_takes_the_other_options_next_to_it(tick, database):
+async def test_full_schedule_shape_combines_with_other_options(tick, database):
     shape = {"trigger": {"type": "cron", "expr": "0 9 * * *"}, "misfire": {"policy": "skip"}}
 
     handle = await tick.options(schedule=shape, overlap="queue", max_runs=2).submit()
@@ -88,7 +88,7 @@ async def test_the_full_shape_takes_the_other_options_next_to_it(tick, database)
     assert len(handle.next_fires) == 2
 
 
-async def test_everything_that_may_be_said_of_a_schedule_is_kept(app, tick, database):
+async def test_schedule_stores_every_option(app, tick, database):
     await app.put_calendar(HOLIDAYS)
 
     handle = await tick.options(
@@ -213,7 +213,7 @@ async def test_past_time_is_refused_by_the_database_clock(tick):
         ({"delay": 5, "overlap": "queue"}, InvalidOption, "overlap= belongs to a schedule"),
     ],
 )
-def test_a_schedule_that_makes_no_sense_is_refused_when_it_is_said(options, error, words):
+def test_invalid_schedule_options_are_refused_immediately(options, error, words):
     app = App("postgresql:///nowhere")
 
     @app.handler

@@ -106,7 +106,7 @@ async def test_many_are_stored_in_order_in_one_transaction(greet, database):
     assert await greet.submit_many([]) == []
 
 
-async def test_one_bad_set_of_arguments_among_many_stores_nothing(greet, database):
+async def test_batch_with_invalid_arguments_stores_nothing(greet, database):
     with pytest.raises(InvalidArguments, match=r"^arguments\[1\]: .*argument name is 7"):
         await greet.submit_many([{"name": "a"}, {"name": 7}])
     with pytest.raises(InvalidArguments, match=r"^arguments\[1\]: arguments 'b' of greet are not a mapping"):
@@ -192,7 +192,7 @@ def flaky(app, database_url, monkeypatch):
     return opened
 
 
-async def test_an_unknown_commit_is_requested_again_and_stored_once(flaky, greet, database):
+async def test_submit_with_an_unknown_commit_is_retried_and_stored_once(flaky, greet, database):
     async with flaky:
         flaky.lost = 2
         handle = await greet.submit("world")
@@ -365,7 +365,7 @@ def test_of_many_known_handlers_ten_are_named_and_the_rest_counted():
         ({"delay": "P200Y"}, InvalidSchedule, "years and months have no one length: write days, up to P36500D"),
     ],
 )
-async def test_an_option_that_makes_no_sense_is_refused_when_it_is_said(options, error, words):
+async def test_invalid_option_is_refused_immediately(options, error, words):
     app = App("postgresql:///nowhere")
 
     @app.handler
@@ -414,7 +414,7 @@ async def test_many_schedules_at_once_are_refused(tick):
 
 @pytest.mark.parametrize("option", sorted(set(Keywords.__annotations__) - {"connection"}))
 @pytest.mark.parametrize("value", ["\ud800", 3.5, -1, 10**30, ("k",), ["x", 1], {"a": 1}, b"x", {1, 2}], ids=repr)
-def test_whatever_is_given_for_an_option_is_taken_or_refused_with_words(greet, option, value):
+def test_option_value_of_any_kind_is_accepted_or_refused_with_a_duly_error(greet, option, value):
     """What Python itself would say of it names neither the option nor the remedy."""
     with suppress(DulyError, TriggerError):
         greet.options(**{option: value})
@@ -455,7 +455,7 @@ def test_an_app_that_is_not_strict_takes_any_queue():
 
 
 @pytest.mark.parametrize(("queues", "words"), [(None, "names its queues"), ("mail", "give a list")])
-def test_a_strict_app_says_which_queues_it_has(queues, words):
+def test_strict_app_requires_a_valid_list_of_queues(queues, words):
     with pytest.raises(InvalidOption, match=words):
         App(queues=queues, strict=True)
 
@@ -470,7 +470,7 @@ async def test_marks_travel_with_the_run(greet, database):
     assert msgspec.json.decode(row["options"]) == {"tags": ["new", "eu"], "request_id": "r-7", "traceparent": TRACE}
 
 
-async def test_a_handlers_tags_are_its_runs_unless_a_submit_says_others(app, database):
+async def test_handler_tags_apply_to_its_runs_unless_a_submit_sets_others(app, database):
     @app.handler(tags=["mail"])
     async def post() -> None: ...
 
@@ -483,7 +483,7 @@ async def test_a_handlers_tags_are_its_runs_unless_a_submit_says_others(app, dat
     ]
 
 
-async def test_defaults_that_are_chosen_next_to_tags_are_not_left_to_the_handler(app, database):
+async def test_explicit_defaults_with_tags_override_those_of_the_handler(app, database):
     @app.handler(timeout="PT5S")
     async def post() -> None: ...
 
@@ -506,7 +506,7 @@ async def test_defaults_that_are_chosen_next_to_tags_are_not_left_to_the_handler
         {"traceparent": "00-1-2-3"},
     ],
 )
-def test_marks_that_are_none_are_refused_when_they_are_said(greet, marks):
+def test_invalid_metadata_is_refused_immediately(greet, marks):
     with pytest.raises(InvalidOption, match=next(iter(marks)).rstrip("s").replace("_", " ")):
         greet.options(**marks)
 
@@ -547,7 +547,7 @@ async def test_an_expiry_alone_leaves_retries_to_the_handler(greet, database):
     assert msgspec.json.decode(row["options"]) == {"expires_seconds": 7200.0}
 
 
-def test_an_expiry_that_makes_no_sense_is_refused_when_it_is_said(greet):
+def test_invalid_expiry_is_refused_immediately(greet):
     with pytest.raises(InvalidOption, match="its due time; choose a later one"):
         greet.options(at=START + timedelta(hours=2), expires_at=START + timedelta(hours=1))
     with pytest.raises(InvalidOption, match="give expires_after="):

@@ -62,7 +62,7 @@ async def test_from_a_plain_function_and_many_at_once(made):
         assert sorted(run["state"] for run in listed) == ["scheduled", "scheduled", "succeeded"]
 
 
-async def test_a_cancel_takes_subtasks_along_where_it_is_requested_to(made):
+async def test_cancel_includes_subtasks_when_requested(made):
     app, _ = made
     async with environment(app):
         parent = await app["split"].options(delay=60).submit(1)

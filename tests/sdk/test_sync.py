@@ -19,7 +19,7 @@ def test_a_plain_function_submits(database_url):
         app.close_sync()
 
 
-async def test_it_works_inside_a_running_loop(greet, database):
+async def test_submit_sync_works_inside_a_running_loop(greet, database):
     greet.submit_sync("world")
     await greet.submit("world")
 

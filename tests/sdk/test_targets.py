@@ -73,7 +73,7 @@ async def test_webhook_submit_joins_the_transaction_of_the_caller(app, database_
     assert await counts(database) == ({"ready": 1} if is_kept else {})
 
 
-async def test_it_has_schedules_as_a_handler_has(app, database):
+async def test_webhook_target_supports_schedules_like_a_handler(app, database):
     job = await app.webhook(URL).options(cron="0 2 * * *", name="nightly").submit(order=7)
     await app.job("nightly").edit(priority=2, arguments={"more": True})
     row = await database.fetchrow("select handler, payload::text, options::text, priority from duly.jobs")

@@ -42,13 +42,13 @@ class TestEdges:
 
         assert nodes(wf)["last"]["depends_on"] == ["a", {"node": "b", "on": "failure"}, {"node": "c", "on": "always"}]
 
-    def test_a_condition_that_was_said_is_kept_next_to_a_reference(self, wf, greet):
+    def test_edge_keeps_its_declared_condition_alongside_a_reference(self, wf, greet):
         first = wf.add("first", greet, name="a")
         wf.add("second", greet, name=first.result, depends_on=[first.ended])
 
         assert nodes(wf)["second"]["depends_on"] == [{"node": "first", "on": "always"}]
 
-    def test_a_map_runs_over_a_result_and_its_item_comes_first_unless_it_is_placed(self, wf, greet, send):
+    def test_map_iterates_a_result_and_passes_its_item_first_by_default(self, wf, greet, send):
         first = wf.add("first", greet, name="a")
         wf.map("each", greet, over=first.result["names"])
         wf.map("mailed", send, over=first.result, customer=wf.item["id"], to="a")
@@ -158,7 +158,7 @@ class TestRefusals:
 
 
 class TestSubmit:
-    async def test_it_is_stored_whole_and_under_a_key_once(self, wf, app, greet):
+    async def test_workflow_is_stored_whole_and_idempotently_under_its_key(self, wf, app, greet):
         first = wf.add("first", greet.options(queue="mail", priority=2, retry=Retry(max_attempts=2)), name="a")
         wf.add("second", greet, name=first.result)
         made = [await wf.submit(key="once") for _ in range(2)]

@@ -61,7 +61,7 @@ async def test_the_operator_reads_details_with_a_key_and_with_a_session(front, p
 
 
 @pytest.mark.parametrize(("path", "said"), [("/livez", "alive"), ("/healthz", "alive"), ("/startupz", "started")])
-async def test_liveness_says_a_word(front, path, said):
+async def test_liveness_returns_only_its_status(front, path, said):
     assert (await front.client.get(path)).json() == {"status": said}
 
 
@@ -84,7 +84,7 @@ async def test_an_address_of_its_own_needs_no_key(database):
         assert (await client.get("/v1/jobs")).status_code == 404
 
 
-def test_up_serves_details_apart_on_loopback_where_it_is_reported_to(tmp_path):
+def test_up_serves_details_on_a_separate_loopback_port_when_configured(tmp_path):
     with running("up", "--port", "0", "--no-demo", "--workers", "0", "--metrics-port", "0", cwd=tmp_path) as process:
         process.wait_for_line("ready in")
         public = process.wait_for_line("API /v1").split()[1]
@@ -104,7 +104,7 @@ def test_up_serves_details_apart_on_loopback_where_it_is_reported_to(tmp_path):
 
 
 class TestLabels:
-    def test_one_tenant_cannot_use_up_the_labels(self):
+    def test_tenant_cannot_exhaust_the_metric_labels(self):
         labels = Labels()
         for number in range(2 * LABELS_MAX):
             labels.admits(7, f"mine-{number}")

@@ -136,7 +136,7 @@ async def test_a_name_that_leads_to_a_hostile_address_is_refused(address):
 
 
 @pytest.mark.parametrize("address", HOSTILE)
-async def test_a_public_address_next_to_a_hostile_one_does_not_help(address):
+async def test_host_with_a_public_and_a_hostile_address_is_refused(address):
     for addresses in ([PUBLIC, address], [address, PUBLIC]):
         guard, _ = a_guard(evil_example=[addresses])
         with pytest.raises(NotFound):
@@ -194,7 +194,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("entry", "address", "port", "is_allowed"), ALLOWED)
-async def test_private_networks_open_exactly_as_far_as_the_operator_says(entry, address, port, is_allowed):
+async def test_private_networks_open_only_as_far_as_the_operator_allows(entry, address, port, is_allowed):
     guard, _ = a_guard(Egress(allowances=(read_allowance(entry),)), inner_example=[[address]])
     if is_allowed:
         assert (await guard.pin(f"http://inner.example:{port}/", TENANT)).addresses
@@ -207,7 +207,7 @@ async def test_private_networks_open_exactly_as_far_as_the_operator_says(entry, 
     "entry",
     ["", "10.1.2.3/16", "10.1.2.3:0", "10.1.2.3:x", "10.1.2.3:", "example.com", "[fd00::/8]:", "10.1.2/24", "*"],
 )
-def test_an_entry_that_says_nothing_exact_is_refused(entry):
+def test_inexact_egress_allowance_is_refused(entry):
     with pytest.raises(InvalidOption, match=r"egress_allow .* with a port as 10\.1\.2\.3:9000"):
         read_allowance(entry)
 

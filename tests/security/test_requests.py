@@ -126,7 +126,7 @@ class TestEndless:
         assert answer.sent < SENT_BYTES_MAX
         assert cost.cpu_seconds < CPU_SECONDS_MAX
 
-    def test_the_log_says_nothing_of_it(self, up):
+    def test_log_shows_no_error_for_endless_requests(self, up):
         assert "Traceback" not in up.process.text
         assert "request_failed" not in up.process.text
 

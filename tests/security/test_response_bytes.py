@@ -111,7 +111,7 @@ async def test_an_answer_that_is_broken_off_is_none(pieces):
             await ask()
 
 
-async def test_a_chunked_answer_comes_back_whole_and_its_connection_is_kept():
+async def test_chunked_response_is_read_whole_and_its_connection_is_reused():
     chunks = (CHUNKED, b"2;a=b\r", b"\nab\r\n1\r\nc\r\n", b"0\r\nX-Trailer: 1\r\n", b"\r\n")
     async with answered_with(*chunks) as ask:
         for _ in range(2):
@@ -122,7 +122,7 @@ async def test_a_chunked_answer_comes_back_whole_and_its_connection_is_kept():
 
 
 @pytest.mark.parametrize("status", [204, 304])
-async def test_an_answer_that_can_have_no_body_has_none_whatever_it_says(status):
+async def test_response_without_a_body_ignores_its_content_length(status):
     async with answered_with(b"HTTP/1.1 %d Without\r\nContent-Length: 5\r\n\r\n" % status) as ask:
         for _ in range(2):
             answered = await ask()
@@ -176,14 +176,14 @@ async def test_unsolicited_response_ends_the_connection(monkeypatch):
         await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS)
 
 
-async def test_a_server_that_says_close_is_not_requested_again_on_that_connection():
+async def test_connection_is_not_reused_after_connection_close():
     async with answered_with(answer(200, b"ok", "Connection: close")) as ask:
         for _ in range(2):
             assert (await ask()).body == b"ok"
     assert ask.connections == 2
 
 
-async def test_an_old_server_is_not_requested_again_on_its_connection():
+async def test_connection_to_an_http_1_0_server_is_not_reused():
     async with answered_with(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok") as ask:
         for _ in range(2):
             assert (await ask()).body == b"ok"
@@ -279,7 +279,7 @@ def test_a_header_of_two_lines_is_not_written(value):
     assert value not in str(error.value)
 
 
-def test_a_request_says_how_long_its_body_is():
+def test_request_head_states_the_length_of_its_body():
     url = read_url("https://example.com:8443/hook?a=b")
     assert write_head(url, Request("POST", {"X": "y"}, b"12")) == (
         b"POST /hook?a=b HTTP/1.1\r\nHost: example.com:8443\r\nAccept: */*\r\nX: y\r\nContent-Length: 2\r\n\r\n"

@@ -49,7 +49,7 @@ while True:
 class TestReach:
     """What a command gets at."""
 
-    async def test_it_sees_nothing_of_the_server(self, tmp_path, monkeypatch):
+    async def test_sandboxed_program_sees_nothing_of_the_server(self, tmp_path, monkeypatch):
         key, data = tmp_path / "tls.key", tmp_path / ".duly"
         data.mkdir()
         for file in (key, data / "key"):
@@ -117,14 +117,14 @@ class TestReach:
         holder.kill()
         await holder.wait()
 
-    async def test_it_sees_no_process_but_its_own(self):
+    async def test_sandboxed_program_sees_only_its_own_processes(self):
         ended, _ = await attempt(commands(), sh("echo /proc/[0-9]*"))
 
         assert isinstance(ended, Succeeded)
         assert len((ended.result or "").split()) <= 3
 
     @with_and_without_sandbox
-    async def test_it_inherits_nothing_but_its_three_streams(self, required):
+    async def test_sandboxed_program_inherits_only_its_three_streams(self, required):
         reading, writing = os.pipe()
         os.set_inheritable(writing, True)
         try:
@@ -148,7 +148,7 @@ class TestReach:
 
     @as_root
     @with_and_without_sandbox
-    async def test_it_is_never_root_and_cannot_become_it(self, required):
+    async def test_sandboxed_program_is_never_root_and_cannot_become_root(self, required):
         ended, lines = await attempt(
             commands(required=required), sh("id -u; id -G; grep -E 'CapEff|CapPrm' /proc/self/status")
         )
@@ -167,7 +167,7 @@ class TestReach:
         assert isinstance(ended, Succeeded)
         assert lines.of("stdout") == ["CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "refused"]
 
-    async def test_it_writes_nowhere_but_to_its_own_scratch(self):
+    async def test_sandboxed_program_writes_only_to_its_own_scratch_space(self):
         slots = ["/", "/usr", "/etc", "/dev", "/usr/bin/sh", "/proc/sys/kernel/hostname"]
         script = 'for place; do (echo x >"$place/x" || echo x >"$place") 2>/dev/null && echo "$place"; done'
 
@@ -200,7 +200,7 @@ class TestReach:
         assert not Path(f"/tmp/other-{name}").exists()
         assert outcomes == [Succeeded('"mine"')] * 2
 
-    async def test_it_has_no_network_unless_both_say_so(self):
+    async def test_sandboxed_program_has_no_network_unless_worker_and_job_allow_it(self):
         script = "import socket, sys\nsocket.create_connection(('127.0.0.1', int(sys.argv[1])), 2).sendall(b'hello')"
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = str(server.getsockname()[1])
@@ -368,7 +368,7 @@ class TestSetUp:
             account_of(user)
 
     @pytest.mark.parametrize("path", ["/", "/nowhere/at/all", "/bin/../usr"])
-    def test_a_path_that_shows_more_than_it_says_is_refused(self, path):
+    def test_command_path_that_exposes_more_than_it_names_is_refused(self, path):
         with pytest.raises(Refused, match="command_paths"):
             find_sandbox(required=True, user=None, paths=(Path(path),), hidden=())
 

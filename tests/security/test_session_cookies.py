@@ -165,7 +165,7 @@ async def test_unknown_cookie_grants_no_access(front, cookie):
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
-async def test_a_key_goes_before_a_cookie(front, api):
+async def test_api_key_takes_precedence_over_a_cookie(front, api):
     browser = await logged_in(front, await front.caller("jobs:read"))
     headers = {"Cookie": browser.cookie, "Authorization": f"Bearer {api.key}"}
 

@@ -75,7 +75,7 @@ def test_while_a_secret_is_rotated_both_are_taken_and_then_the_old_one_is_not():
 
 
 @pytest.mark.parametrize("place", range(len(BODY)))
-def test_one_byte_changed_is_refused(place):
+def test_signature_check_refuses_a_body_with_a_changed_byte(place):
     changed = bytearray(BODY)
     changed[place] ^= 1
     with pytest.raises(InvalidSignature, match=f"webhook {RUN}: no signature fits"):

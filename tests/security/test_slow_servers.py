@@ -30,7 +30,7 @@ async def ends_at_the_deadline(behave, request=POST):
         assert time.monotonic() - began == pytest.approx(0.7, abs=LATE_SECONDS)
 
 
-async def test_an_answer_comes_back_whole():
+async def test_response_is_read_whole():
     async with answering(OK) as (port, asked), a_caller(f"127.0.0.1:{port}") as caller:
         answered = await call(caller, port, path="/hook?x=%41")
 
@@ -121,7 +121,7 @@ async def test_calls_to_two_hundred_slow_servers_end_in_time_and_delay_no_other(
     assert len(asked.requests) == 20
 
 
-async def test_a_tls_greeting_that_never_comes_ends_at_the_deadline():
+async def test_tls_handshake_without_a_reply_ends_at_the_deadline():
     async def stay_silent(reader, writer):
         await asyncio.sleep(60)
 
@@ -160,7 +160,7 @@ async def test_endless_headers_are_no_answer():
     assert written < 32 << 20
 
 
-async def test_one_endless_header_is_no_answer():
+async def test_endless_header_is_a_bad_response():
     async def go_on(reader, writer):
         writer.write(b"HTTP/1.1 200 OK\r\nX-Header: ")
         while True:

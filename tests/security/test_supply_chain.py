@@ -131,7 +131,7 @@ class TestAudit:
         assert audit.verdict([answer]) == audit.FOUND
 
     @needs_pip_audit
-    def test_a_locked_package_that_the_answer_leaves_out_was_not_requested(self):
+    def test_audit_reports_a_locked_package_missing_from_the_response(self):
         answer = audit.of_pip_audit(formatted_by_pip_audit(), {("good", "1.1")})
 
         assert answer.not_asked == ["good: the service does not know it"]

@@ -45,7 +45,7 @@ async def call(url, port, tls):
         return await caller.call(url, POST, tenant=TENANT, seconds=5)
 
 
-async def test_the_name_of_the_url_is_requested_for_and_checked(server_side, trusting, asked_names):
+async def test_tls_requests_and_verifies_the_host_name_of_the_url(server_side, trusting, asked_names):
     async with answering(answer(204), tls=server_side) as (port, asked):
         assert (await call(f"https://secure.example:{port}/", port, trusting)).status == 204
     assert asked_names == ["secure.example"]

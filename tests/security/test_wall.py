@@ -244,7 +244,7 @@ async def test_another_tenants_ids_under_ones_own_tenant_are_unknown(database, w
 @pytest.mark.parametrize(
     "name", ["submit_checked", "submit_many", "submit_schedule", "submit_workflow", "create_one_shot"]
 )
-async def test_a_key_says_nothing_to_another_tenant(database, wall, owned, name):
+async def test_idempotency_key_reveals_nothing_to_another_tenant(database, wall, owned, name):
     call = (await calling(database, name)).replace("'fresh'", "'ready'")
 
     assert (await wall.send(A, filled(call, owned))).answer == "DU001"

@@ -52,7 +52,7 @@ def test_a_run_in_two_boxes(simulated_server):
         assert noticed(simulated_server, story, twice, run_id) == "a run stands in two boxes"
 
 
-def test_an_occurrence_that_comes_about_twice(simulated_server):
+def test_conservation_check_detects_a_duplicate_occurrence(simulated_server):
     with telling(simulated_server, schedules=1, storm_seconds=20) as story:
         story.until(lambda: story.world.query("select from duly.ready where job_id in (select job_id from duly.jobs)"))
         again = f"""insert into duly.ready (run_id, {COLUMNS})
@@ -62,7 +62,7 @@ def test_an_occurrence_that_comes_about_twice(simulated_server):
         assert noticed(simulated_server, story, again) == "an occurrence came about twice"
 
 
-def test_a_run_that_comes_back_after_its_end(simulated_server):
+def test_conservation_check_detects_a_run_that_returns_after_its_end(simulated_server):
     with telling(simulated_server) as story:
         run_id = story.submit("quick")
         story.until(lambda: run_id in story.world.ledger.final)

@@ -75,7 +75,7 @@ def test_run_cancelled_after_a_clock_step_back_is_ended_for_later_requests(simul
         story.ends()
 
 
-def test_a_loss_reported_twice_because_its_answer_was_lost_is_recorded_once(simulated_server):
+def test_loss_reported_again_after_a_lost_reply_is_recorded_once(simulated_server):
     with telling(simulated_server) as story:
         run_id = story.submit("crash", "crash", "quick")
         story.until(lambda: story.world.query("select from duly.attempts"))  # The reaper has told of the first.

@@ -31,7 +31,7 @@ class TestOpen:
         ):
             await Database(url).open()
 
-    async def test_an_error_without_words_is_reported_by_its_name(self, monkeypatch):
+    async def test_error_without_a_message_is_reported_by_its_class_name(self, monkeypatch):
         monkeypatch.setattr(module, "Pool", Mock(side_effect=TimeoutError))
 
         with pytest.raises(DatabaseUnusable, match=r"no database responds at postgresql:///x: TimeoutError\. Check"):

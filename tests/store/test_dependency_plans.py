@@ -80,7 +80,7 @@ async def test_a_check_reads_those_it_looks_at(database, one):
     assert await fetched(database, dependencies.SQL["check"], 100) < 3
 
 
-async def test_whether_anybody_depends_on_anybody_is_read_from_the_index(database, one):
+async def test_check_for_any_dependency_reads_the_index(database, one):
     plan = str(await database.fetchval(FIRST))
 
     assert "dependencies_pkey" in plan

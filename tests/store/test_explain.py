@@ -34,7 +34,7 @@ async def told(database, identifier, tenant=1) -> dict[str, dict]:
     return {reason.code: reason.facts for reason in found.reasons}
 
 
-async def test_a_unroutable_and_another_tenants_are_not_explained(database):
+async def test_explain_returns_nothing_for_unknown_ids_and_other_tenants(database):
     mine = await a_ready_run(database)
     job = (await an_active_schedule(database)).job_id
 
@@ -129,7 +129,7 @@ async def test_explain_shows_consecutive_reservations_of_a_batch_at_a_rate(datab
     ]
 
 
-async def test_one_at_a_concurrency_key(database, clock):
+async def test_explain_names_the_holders_of_a_concurrency_key(database, clock):
     first = await a_waiting_run(database, delay=6, concurrency=("g", 1))
     second = await a_waiting_run(database, delay=7, concurrency=("g", 1))
     await clock.advance(8)
@@ -249,7 +249,7 @@ async def test_explain_covers_a_run_waiting_at_a_circuit_closed_by_hand(database
     assert await told(database, run.run_id)
 
 
-async def test_a_tenant_is_not_reported_which_of_anothers_handlers_holds_its_worker(database):
+async def test_explain_hides_the_handlers_of_other_tenants_on_a_stalled_worker(database):
     worker_id, run = await a_leased_run(database)
     await database.execute(
         "update duly.workers set stalled_at = duly.clock_now(), stalled_in = array['crunch', $2] where worker_id = $1",

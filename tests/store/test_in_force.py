@@ -159,7 +159,7 @@ async def test_removed_schema_file_is_forgotten(migrated, monkeypatch):
     }
 
 
-def test_the_edition_goes_up_with_the_text():
+def test_schema_edition_matches_the_digest_of_its_functions():
     """Or an older Duly could not tell that another has written what it finds."""
     assert EDITION.read_text().split()[1] == digest_of_functions(), "`python -m tests.store.schema` raises the edition"
 

@@ -31,5 +31,5 @@ async def test_the_next_fire_moves_on_with_each_stage(database):
     assert job["next_run_at"] == START + seconds(90)
 
 
-async def test_a_unroutable_is_not_found(database):
+async def test_unknown_id_is_not_found(database):
     assert await jobs.find(database, RNG.uuid()) is None

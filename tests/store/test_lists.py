@@ -130,7 +130,7 @@ class TestJobs:
         assert ids(await jobs_listed(database, "tag:new AND tag:kept")) == [job_id]
         assert await database.fetchval("select count(*) from duly.job_tags") == 2
 
-    async def test_a_page_stops_after_so_many_looks_and_says_where_to_go_on(self, database):
+    async def test_page_stops_at_its_scan_limit_and_returns_a_cursor(self, database):
         wanted = [(await an_active_schedule(database, queue="rare")).job_id]
         for _ in range(6):
             await an_active_schedule(database)
@@ -162,7 +162,7 @@ def _tagged(job: Recurring, *tags: str) -> Recurring:
 
 
 class TestJobsByNextFire:
-    async def test_the_next_to_fire_comes_first_and_those_of_one_moment_in_one_order(self, database):
+    async def test_jobs_list_the_next_to_fire_first_and_ties_in_a_stable_order(self, database):
         late = (await an_active_schedule(database, anchor=START + seconds(300))).job_id
         same = sorted([(await an_active_schedule(database, anchor=START + seconds(60))).job_id for _ in range(3)])
         paused = await an_active_schedule(database, anchor=START + seconds(30))
@@ -319,7 +319,7 @@ class TestRuns:
 
         assert [row["state"] for row in await runs_listed(database)] == ["succeeded"]
 
-    async def test_a_page_stops_after_so_many_looks_and_says_where_to_go_on(self, database):
+    async def test_page_stops_at_its_scan_limit_and_returns_a_cursor(self, database):
         wanted = await a_ready_run(database, queue="rare")
         for _ in range(6):
             await a_ready_run(database)
@@ -331,7 +331,7 @@ class TestRuns:
 
 
 class TestDead:
-    async def test_the_last_buried_comes_first_and_pages_follow_by_key(self, database, clock):
+    async def test_dead_runs_list_newest_first_and_page_by_key(self, database, clock):
         worker_id = await a_worker(database)
         made = []
         for _ in range(5):

@@ -81,7 +81,7 @@ def test_five_processes_may_start_at_once(postgres):
     postgres.drop_database(name)
 
 
-async def test_a_table_that_somebody_holds_is_let_go_and_requested_for_again(empty, monkeypatch):
+async def test_migration_backs_off_from_a_locked_table_and_retries(empty, monkeypatch):
     """All who use a table wait behind whoever waits to change it: no longer than a moment at a time."""
     await migrate(empty)
     carry(monkeypatch, "alter table duly.ready add column more integer")

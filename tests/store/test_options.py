@@ -84,7 +84,7 @@ def test_each_key_is_in_its_struct():
     assert options.history == RunHistory(1, 4, 5.5, 2, 3, 6, waited=True)
 
 
-def test_a_part_that_says_nothing_is_shared():
+def test_empty_option_parts_are_shared():
     assert decode(None) is NO_OPTIONS
     for text in ("{}", '{"has_slot": true, "overlap": ["queue", 1], "outside": true}'):
         options = decode(text)
@@ -107,7 +107,7 @@ def test_a_part_that_says_nothing_is_shared():
         {"target": {"type": "command", "argv": ["true"]}},
     ],
 )
-def test_a_policy_is_the_jobs_own_when_it_says_so_or_names_retries_a_timeout_or_a_target(own):
+def test_policy_is_the_jobs_own_when_declared_or_with_a_policy_option(own):
     assert read(**own, tags=["a"]).policy.own
 
 

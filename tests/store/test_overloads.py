@@ -150,7 +150,7 @@ async def test_run_that_is_not_due_yet_has_no_age(database, clock):
     assert await noted(database, clock, seconds(1)) == set()
 
 
-async def test_it_is_recorded_twice_a_second_however_many_do_it(database, clock):
+async def test_overloads_are_recorded_at_most_twice_a_second(database, clock):
     assert await record_overloads(database) == 0
     assert await record_overloads(database) is None
     await clock.advance(0.5)

@@ -101,7 +101,7 @@ async def test_a_tenth_of_a_tenants_part_is_certain_for_its_priorities_evenly(da
     assert all(abs(row["quota"] - 2.5 * SEEDS) < 65 for row in rows)
 
 
-async def test_every_tenth_claim_of_one_goes_to_the_floor_and_there_to_each_priority_alike(database):
+async def test_claim_of_a_single_run_serves_the_priority_floors_a_tenth_of_the_time(database):
     """A thousand claims: a hundred of the floor, 33 for each of three; four standard deviations are 38 and 23."""
     rows = await planned_often(database, [(1, 1)] * 3, 1)
 

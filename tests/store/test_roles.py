@@ -78,7 +78,7 @@ def test_migrate_shows_the_statements_that_create_the_api_role(older):
     assert said.endswith("migrate again")
 
 
-def test_a_role_that_may_not_become_it_is_reported_so(older):
+def test_migration_reports_a_role_that_may_not_become_the_api_role(older):
     as_superuser(older, f"create role {API_ROLE};\n")
 
     with without_roles(older) as server, pytest.raises(DatabaseUnusable, match="grant duly_api to duly"):

@@ -70,7 +70,7 @@ class TestState:
 
         assert await state_of(database, run_id) == "cancelled"
 
-    async def test_nothing_is_known_of_a_unroutable(self, database):
+    async def test_unknown_run_is_not_found(self, database):
         assert await runs.find(database, RNG.uuid()) is None
 
     async def test_attempts_are_listed_in_order_with_reason_detail_and_result(self, database, clock):
@@ -126,7 +126,7 @@ class TestCheckpoint:
         assert await saving is False
         assert await runs.checkpoints(database, [fresh.run_id]) == {fresh.run_id: '"fresh"'}
 
-    async def test_progress_is_shown_as_it_was_last_reported(self, database, clock):
+    async def test_progress_shows_the_latest_report(self, database, clock):
         worker_id, run = await a_leased_run(database)
         assert await runs.read_progress(database, run.run_id) is None
         await runs.save_progress(database, run.run_id, run.fence, worker_id, Progress(1, 4, "a quarter"))
@@ -171,7 +171,7 @@ class TestLogs:
         assert (line["fields"], line["attempt"]) == ('{"rows": 42}', 70_000)
 
     @pytest.mark.parametrize("again", [False, True])
-    async def test_lines_of_a_lease_that_is_over_are_refused_and_those_next_to_them_kept(self, database, again):
+    async def test_log_lines_of_an_ended_lease_are_refused_and_others_are_kept(self, database, again):
         worker_id, over = await a_leased_run(database)
         _, held = await a_leased_run(database, worker_id)
         lines = [LogLine(run.run_id, run.fence, 1, 1, START, "info", "late", None) for run in (over, held)]

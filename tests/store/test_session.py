@@ -155,7 +155,7 @@ class TestSavepoint:
 
         assert await counts(database) == {"ready": 2}
 
-    async def test_one_in_another_is_undone_alone(self, database, sessions):
+    async def test_nested_transaction_rolls_back_alone(self, database, sessions):
         async with sessions.open(1) as session, session.transaction():
             with pytest.raises(Refused):
                 await in_savepoint(session, submit_and_raise, Refused("no"))
@@ -207,7 +207,7 @@ class TestErrors:
             await database.execute("drop table duly.rows_to_lock")
         assert sorted(ends) == ["done", "rolled back"]
 
-    async def test_a_lost_connection_is_said_to_be_lost(self, database, sessions):
+    async def test_session_reports_a_lost_connection(self, database, sessions):
         async def lost(session) -> None:
             await a_ready_run(session)
             await lose(database, session)

@@ -84,7 +84,7 @@ async def test_doctor_reports_a_server_that_can_lose_accepted_jobs(well):
     assert ("wal_level_minimal" in codes) == (server.wal_level == "minimal")
 
 
-async def test_a_database_that_takes_no_writes_is_reported(well):
+async def test_doctor_reports_a_read_only_database(well):
     async with Sessions(well, size_max=1) as sessions, sessions.look(timeout=LOOK) as session:
         await session.execute("set local default_transaction_read_only = on")
         found = findings(await system.read(session, host_now))
@@ -104,7 +104,7 @@ async def test_doctor_reports_shards_without_a_holder(well):
     assert "3 of 64 shards" in (await found_in(well))["shards_unheld"]
 
 
-async def test_staging_that_is_behind_is_reported(well, clock):
+async def test_doctor_reports_delayed_staging(well, clock):
     await well.execute(
         "insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, payload, shard)"
         " select id, id, at, at, 1, 1, 'default', 'app:mail', '{}', 3"
@@ -114,7 +114,7 @@ async def test_staging_that_is_behind_is_reported(well, clock):
     assert "60 s behind" in (await found_in(well))["staging_delayed"]
 
 
-async def test_a_reaper_that_is_silent_is_reported(well):
+async def test_doctor_reports_a_silent_reaper(well):
     await well.execute(
         "update duly.maintenance_tasks set done_at = done_at - interval '1 minute' where name = $1", REAP
     )
@@ -153,7 +153,7 @@ async def test_doctor_reports_a_missing_index(well):
     assert "Index blocked_by_key is missing" in (await found_in(well))["index_missing"]
 
 
-async def test_an_index_that_is_not_valid_is_reported(postgres, well):
+async def test_doctor_reports_an_invalid_index(postgres, well):
     name = "blocked_twice"
     await well.execute("create table duly.doubled (number integer); insert into duly.doubled values (1), (1)")
     connection = await asyncpg.connect(well.url)
@@ -164,13 +164,13 @@ async def test_an_index_that_is_not_valid_is_reported(postgres, well):
     assert f"Index {name} is not valid" in (await found_in(well))["index_invalid"]
 
 
-async def test_a_partition_that_tomorrow_lacks_is_reported(well, clock):
+async def test_doctor_reports_a_missing_partition_for_tomorrow(well, clock):
     await clock.advance(PARTITION_DAYS_AHEAD * 86_400)
 
     assert "tomorrow" in (await found_in(well))["partition_missing"]
 
 
-async def test_a_table_that_is_not_vacuumed_is_reported(well):
+async def test_doctor_reports_a_table_that_is_not_vacuumed(well):
     async with well.transaction() as connection:
         await connection.execute("create table duly.worn (number integer)")
         await connection.execute("insert into duly.worn select generate_series(1, 60000)")
@@ -199,7 +199,7 @@ async def until(pauses) -> None:
     raise AssertionError("it never came to hold")
 
 
-async def test_time_zone_data_that_differs_is_reported(well):
+async def test_doctor_reports_differing_time_zone_data(well):
     await well.execute("update duly.schedulers set tzdb = '1999a'")
 
     assert "1999a" in (await found_in(well))["tzdb_differs"]
@@ -213,7 +213,7 @@ async def test_doctor_reports_differing_versions_as_harmless(well):
     assert is_well([one for one in found if one.code not in OF_THE_TESTS])
 
 
-async def test_a_clock_that_is_apart_is_reported(well):
+async def test_doctor_reports_a_clock_that_differs_from_the_database(well):
     async with Sessions(well, size_max=1) as sessions, sessions.look(timeout=LOOK) as session:
         facts = await system.read(session, lambda: host_now() + timedelta(seconds=90))
 
@@ -244,7 +244,7 @@ async def test_host_clock_of_an_ended_process_is_forgotten(well, clock):
     assert await well.fetchval("select array_agg(name) from duly.host_clocks") == ["new:1"]
 
 
-async def test_a_database_clock_that_was_set_back_says_by_how_much_and_when_schedules_go_on(well, clock):
+async def test_doctor_reports_a_set_back_database_clock_and_when_schedules_resume(well, clock):
     await clocks.record(well, ["scheduler"], "one:1")
     assert "database_clock_set_back" not in await found_in(well)
 
@@ -271,7 +271,7 @@ async def test_doctor_reports_lagging_replicas_and_idle_replication_slots(well):
     assert {"replica_lags", "slot_idle"} <= {one.code for one in findings(behind)}
 
 
-async def test_the_tables_are_reported_with_their_partitions(well):
+async def test_system_facts_report_tables_including_their_partitions(well):
     tables = {one.name: one for one in (await facts_of(well)).tables}
 
     assert {"jobs", "timers", "ready", "leased", "attempts"} <= tables.keys()
@@ -289,7 +289,7 @@ async def test_a_look_changes_nothing_and_is_bounded(well):
                 await session.fetch("select pg_sleep(30)")
 
 
-async def test_the_schema_is_reported(well):
+async def test_system_facts_report_the_schema_version(well):
     assert (await facts_of(well)).schema == migrate.known()[-1].version
 
 
@@ -298,7 +298,7 @@ async def unroutable_in(database: Database) -> dict[tuple[str, str], tuple[int, 
     return {(one.queue, one.handler): (one.runs, one.is_served) for one in found}
 
 
-async def test_runs_that_no_worker_can_run_are_reported_with_how_many_and_since_when(well, clock):
+async def test_doctor_reports_unroutable_runs_with_their_count_and_age(well, clock):
     await a_worker(well, queues=["default"], handlers=["@webhook"], lease=timedelta(hours=1))
     await a_ready_run(well)
     assert await unroutable_in(well) == {}
@@ -322,7 +322,7 @@ async def test_runs_that_no_worker_can_run_are_reported_with_how_many_and_since_
     assert any("DULY_COMMANDS=x" in one.remedy for one in told)
 
 
-async def test_runs_that_are_not_due_are_not_reported(well, clock):
+async def test_unroutable_runs_are_reported_only_when_due(well, clock):
     await a_ready_run(well, handler="typo", delay=4)
     assert await unroutable_in(well) == {}
     await clock.advance(4)
@@ -341,7 +341,7 @@ async def test_a_worker_of_another_tenant_and_one_that_is_drained_can_run_nothin
     assert ("default", "special") in await unroutable_in(well)
 
 
-async def test_runs_unroutable_are_reported_and_none_is_counted_without_end(well, monkeypatch):
+async def test_unroutable_counts_include_marked_runs_and_are_bounded(well, monkeypatch):
     monkeypatch.setattr(system, "_RUNS_MAX", 3)
     for _ in range(5):
         await a_ready_run(well, handler="typo")
@@ -353,7 +353,7 @@ async def test_runs_unroutable_are_reported_and_none_is_counted_without_end(well
     assert found == {"typo": (3, True), "aside": (3, True)}
 
 
-async def test_two_apps_with_one_handler_on_one_queue_are_reported(well):
+async def test_doctor_reports_apps_that_share_a_handler_on_a_queue(well):
     for number, app in enumerate(["shop:app", "shop:app", "bank:app"]):
         identity = Identity(UUID(int=number), f"{app}.{number}", __version__, ["default"], ["pay"], 1, LOOK, app=app)
         await workers.register(well, identity)

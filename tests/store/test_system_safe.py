@@ -74,7 +74,7 @@ async def test_doctor_finds_no_fault_in_a_healthy_system_on_a_safe_server(well):
     assert await found_in(well) == {}
 
 
-async def test_a_transaction_that_was_prepared_and_forgotten_is_reported(well, monkeypatch):
+async def test_doctor_reports_a_forgotten_prepared_transaction(well, monkeypatch):
     connection = await asyncpg.connect(well.url)
     await connection.execute("begin; select duly.clock_now(); prepare transaction 'forgotten'")
     try:
@@ -87,7 +87,7 @@ async def test_a_transaction_that_was_prepared_and_forgotten_is_reported(well, m
     assert await found_in(well) == {}
 
 
-async def test_a_transaction_that_stays_open_is_reported(well, monkeypatch):
+async def test_doctor_reports_a_long_open_transaction(well, monkeypatch):
     connection = await asyncpg.connect(well.url)
     async with connection.transaction():
         await connection.execute("select 1")
@@ -118,7 +118,7 @@ async def test_doctor_reports_an_idle_replication_slot_and_its_remedy_drops_it(w
         await connection.close()
 
 
-async def test_connections_that_run_out_are_reported(well):
+async def test_doctor_reports_scarce_connections(well):
     held = [await asyncpg.connect(well.url) for _ in range(round(CONNECTIONS * doctor.CONNECTIONS_SHARE_MAX))]
     try:
         found = await found_in(well)

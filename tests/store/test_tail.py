@@ -99,7 +99,7 @@ class TestOnce:
             assert await readers.look() == (1, 1)
         assert await readers.look() == (2, 2)
 
-    async def test_ends_next_to_a_transaction_that_stays_open_in_another_database(
+    async def test_tail_reads_ends_despite_an_open_transaction_in_another_database(
         self, own_database, readers, postgres
     ):
         elsewhere = await asyncpg.connect(postgres.url())
@@ -212,7 +212,7 @@ class TestFallingBehind:
         assert sum(ended.runs for look in counted for ended in look) == 12
 
     @pytest.mark.parametrize("limit", ["SCAN_MAX", "ROWS_MAX"])
-    async def test_more_ends_than_are_reported_at_once_are_a_gap_and_then_it_goes_on(
+    async def test_endings_beyond_the_limit_leave_a_gap_and_reading_continues(
         self, own_database, readers, monkeypatch, limit
     ):
         monkeypatch.setattr(stream, limit, 3)
@@ -234,7 +234,9 @@ class TestFallingBehind:
 
 
 class TestServers:
-    async def test_on_another_server_it_starts_over_and_says_so(self, own_database, readers, postgres_15, template_15):
+    async def test_tail_on_another_server_restarts_and_reports_the_gap(
+        self, own_database, readers, postgres_15, template_15
+    ):
         name = postgres_15.create(template_15)
         async with Database(postgres_15.url(name)) as other:
             _, foreign = await positions(other)

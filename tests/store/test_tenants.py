@@ -64,7 +64,7 @@ async def test_unknown_tenant_cannot_be_changed(database):
             await change
 
 
-async def test_a_suspended_tenant_adds_nothing_until_it_goes_on(database, sessions):
+async def test_suspended_tenant_submits_nothing_until_resumed(database, sessions):
     await tenants.suspend(database, 1)
     for move in (
         in_session(sessions, submit, a_submission(), key=a_key()),

@@ -96,7 +96,7 @@ async def test_story_15_frozen_transaction_releases_its_locks(database, watcher,
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_when_it_goes_on_it_is_reported_that_nothing_is_known_and_may_ask_again(database, impatient, way):
+async def test_frozen_transaction_is_reported_as_unavailable_and_may_be_retried(database, impatient, way):
     with pytest.raises(Unavailable):
         await way(database, frozen_after(database.url, "select 1"))
 

@@ -158,7 +158,7 @@ MISCOUNTED = "run whose count of jobs before it is wrong"
         ("delete from duly.blocked", ["dependent that waits no more"]),
     ],
 )
-async def test_a_run_that_depends_on_others_is_found(database, damage, found):
+async def test_verify_finds_a_damaged_dependency(database, damage, found):
     await a_ready_run(database, depends_on=[await a_waiting_run(database)])
     assert await verify(database) == []
     await database.execute("delete from duly.dependency_checks")

@@ -147,7 +147,7 @@ async def test_non_retryable_failure_is_dead_immediately(app, env):
     assert [fire.state for fire in await env.advance("P1D")] == ["dead"]
 
 
-async def test_a_snooze_comes_back_later(app, env):
+async def test_snoozed_run_returns_after_its_delay(app, env):
     @app.handler
     async def wait(run: Run) -> int:
         if run.attempt < 3:
@@ -319,7 +319,7 @@ async def test_a_plain_function_that_outlasts_its_timeout_has_not_succeeded(app,
     assert [fire.outcome for fire in await env.run_due()] == [outcome]
 
 
-async def test_time_begins_where_the_test_says(app):
+async def test_environment_time_begins_at_the_given_moment(app):
     @app.handler
     def tick() -> None: ...
 
@@ -331,7 +331,7 @@ async def test_time_begins_where_the_test_says(app):
         assert handle.scheduled_at == begin + timedelta(seconds=60)
 
 
-async def test_time_only_goes_on(env):
+async def test_environment_time_never_goes_backward(env):
     with pytest.raises(InvalidSchedule, match="advance -1 is negative; time only goes on"):
         await env.advance(-1)
 

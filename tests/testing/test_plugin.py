@@ -76,7 +76,7 @@ def test_a_project_may_give_its_app_by_a_fixture(project):
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_project_that_names_no_app_is_reported_how(project):
+def test_plugin_explains_to_a_project_without_an_app_how_to_name_one(project):
     done = project("")
 
     assert "define a fixture `duly_app` that returns it, or set duly_app" in done.stdout

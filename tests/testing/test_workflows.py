@@ -179,7 +179,7 @@ async def test_reference_to_an_oversized_result_fails_without_a_retry(app):
         assert (await plain.status(), not_kept.value.run_id) == ("succeeded", plain.run_id)
 
 
-async def test_a_failed_workflow_says_which_node_and_goes_on_from_it(app):
+async def test_failed_workflow_names_its_failed_node_and_resumes_from_it(app):
     broken = [True]
 
     @app.handler

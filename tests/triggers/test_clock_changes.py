@@ -33,7 +33,7 @@ def test_a_jumped_time_and_one_due_at_that_instant_fire_once():
     assert fires("0 2,3 * * *", NEW_YORK, "2026-03-08") == ["03:00-0400"]
 
 
-def test_a_fixed_time_that_comes_twice_fires_at_the_first():
+def test_fixed_time_that_occurs_twice_fires_at_the_first():
     assert fires("30 1 * * *", NEW_YORK, "2026-11-01") == ["01:30-0400"]
 
 

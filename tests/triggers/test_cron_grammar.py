@@ -84,7 +84,7 @@ def test_the_leap_day_is_found_however_far():
         ("0-59 0-23 * * *", "0-59 0-23 * * *"),
     ],
 )
-def test_one_rule_has_one_canonical_form(written: str, canonical: str):
+def test_cron_rule_has_a_single_canonical_form(written: str, canonical: str):
     assert triggers.compile({"type": "cron", "expr": written}).canonical == {
         "type": "cron",
         "expr": canonical,

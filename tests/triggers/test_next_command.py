@@ -29,7 +29,7 @@ def test_words_become_a_table_of_fires():
     ]
 
 
-def test_a_clock_change_is_recorded():
+def test_next_command_shows_a_clock_change():
     result = call("30 2 * * *", "--tz", "America/New_York", "-n", "2")
     assert (
         "Sun 2026-03-08 03:00:00  -04:00  2026-03-08 07:00:00Z  moved from 02:30, which does not exist that day"

@@ -209,7 +209,7 @@ def test_every_code_is_shown_here_or_in_the_tests_of_text():
     assert shown == CODES
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_trigger_refusal_lists_every_error():
     with pytest.raises(TriggerError) as caught:
         triggers.compile(cron("60 25 0 13 8"), now=NOW)
     assert [error.message for error in caught.value.errors] == [

@@ -221,7 +221,7 @@ def preview(trigger: dict[str, Any], after: datetime, n: int = 3, **parts: Any) 
     return triggers.preview({"trigger": trigger, **parts}, after, n, "job", calendars=calendars)
 
 
-def test_a_preview_says_all_there_is_to_say():
+def test_preview_shows_every_detail_of_a_schedule():
     shown = preview(cron("30 2 * * *", "America/New_York"), datetime(2026, 3, 8, tzinfo=UTC))
     assert shown["valid"]
     assert shown["canonical"] == cron("30 2 * * *", "America/New_York")
@@ -268,7 +268,7 @@ def test_preview_annotates_fires_that_clock_changes_affect(
     assert [fire["note"] for fire in shown["next"]] == notes
 
 
-def test_a_deferred_fire_is_recorded():
+def test_preview_shows_a_deferred_fire():
     shown = preview(
         cron("0 9 * * *"), datetime(2026, 12, 24, 12, tzinfo=UTC), 1, calendars=[{"name": "uk", "on_hit": "defer"}]
     )

@@ -115,7 +115,7 @@ def test_each_hint_can_be_read(sentence: str):
         ("every 3 weeks on monday", "Every 3 weeks from 2026-03-09 at 00:00, Europe/Paris time"),
     ],
 )
-def test_a_rhythm_without_a_time_of_day_fires_at_midnight_and_says_so(sentence: str, description: str):
+def test_text_without_a_time_of_day_fires_at_midnight_and_states_it(sentence: str, description: str):
     compiled = triggers.compile({"type": "text", "text": sentence, "tz": "Europe/Paris"}, now=NOW)
     assert compiled.describe() == description
 

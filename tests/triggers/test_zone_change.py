@@ -44,7 +44,7 @@ def test_fixed_local_time_stays_the_same_after_a_zone_change(new, becomes):
     assert moved(cron("0 12 * * *"), at(11), new=new) == becomes
 
 
-def test_a_local_time_that_has_fired_does_not_fire_again_when_it_comes_later():
+def test_local_time_does_not_fire_again_when_a_zone_change_delays_it():
     # 12:00 fired at 11:00Z; by the new rules it is 12:00 at 12:00Z.
     assert moved(cron("0 12 * * *"), at(11, day=3), new=BEHIND) == at(12, day=3)
 
@@ -69,7 +69,7 @@ def test_zone_change_ignores_occurrences_before_the_job_was_created():
     assert moved(cron("0 12 * * *"), at(11), created_at=at(10, 30)) == at(10, day=3)
 
 
-def test_the_members_of_any_are_reported_apart():
+def test_zone_change_moves_each_member_of_an_any_trigger_separately():
     trigger = {"type": "any", "of": [cron("0 12 * * *"), cron("30 12 * * *", QUIET)]}
 
     assert moved(trigger, at(11, 30), new=BEHIND) == at(11, 30), "the other zone's is not passed over"

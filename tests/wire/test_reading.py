@@ -109,7 +109,7 @@ def test_invalid_node_is_reported_with_its_name(bad, part, pointer, message):
     assert error.message.startswith(message)
 
 
-def test_a_name_that_does_not_do_is_reported_as_one():
+def test_invalid_node_name_is_reported_as_a_name():
     good = {"target": {"type": "function", "handler": "app:mail"}}
 
     with pytest.raises(Misshapen, match="/nodes/: the name is invalid: expected `str` of length >= 1"):

@@ -160,7 +160,7 @@ async def test_handler_that_awaits_a_cancelled_task_is_not_reported_as_interrupt
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda error: type(error).__name__
 )
-async def test_not_even_an_exit_ends_the_worker(error):
+async def test_worker_survives_an_exit_raised_by_a_handler(error):
     work, work_on_loop = raising(error)
     assert isinstance(attempted(work), Failed)
     assert isinstance(await attempted_on_loop(work_on_loop), Failed)
@@ -282,7 +282,7 @@ def test_result_replaces_characters_that_postgresql_cannot_store(value):
 
 
 @pytest.mark.parametrize("value", [object(), {"a": {1, object()}}, 1j], ids=["object", "object within", "complex"])
-def test_a_result_that_is_not_json_fails_for_good_and_says_so(value):
+def test_result_that_is_not_json_fails_without_a_retry_and_states_why(value):
     outcome = succeeded(value)
     assert isinstance(outcome, Failed)
     assert not outcome.retryable
@@ -335,7 +335,7 @@ json_values = st.recursive(
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(json_values)
-def test_whatever_a_handler_returns_the_outcome_can_be_written(value):
+def test_outcome_is_storable_for_any_handler_result(value):
     outcome = succeeded(value)
     assert isinstance(outcome, Succeeded | Failed)
     text = outcome.result if isinstance(outcome, Succeeded) else outcome.reason
@@ -343,7 +343,7 @@ def test_whatever_a_handler_returns_the_outcome_can_be_written(value):
 
 
 @given(st.text(st.characters(categories=None)))
-def test_whatever_an_error_says_the_outcome_can_be_written(words):
+def test_outcome_is_storable_for_any_error_message(words):
     def work() -> None:
         raise ValueError(words)
 

@@ -58,7 +58,7 @@ async def test_a_run_that_waits_in_the_wheel_is_not_started(url, store):
     assert await attempts_of(store, run_id) == [(0, "cancelled")]
 
 
-async def test_a_run_that_waits_in_line_is_not_started_and_its_slot_goes_to_the_next(url, store, monkeypatch):
+async def test_cancelled_waiting_run_never_starts_and_its_slot_goes_to_the_next(url, store, monkeypatch):
     monkeypatch.setitem(engine.STUCK_SECONDS, Pool.LOOP, 60)  # It is not handed back meanwhile.
     started, release = [], asyncio.Event()
 
@@ -102,7 +102,7 @@ async def test_an_async_handler_is_cancelled_where_it_waits(url, store):
     assert await cancel_run(store, run_id) == CancelAnswer.TOO_LATE
 
 
-async def test_a_thread_is_reported_and_ends_when_it_looks(url, store):
+async def test_thread_handler_ends_when_it_checks_for_cancellation(url, store):
     started = threading.Event()
 
     def work(run: RunContext) -> None:

@@ -94,7 +94,7 @@ async def test_heartbeat_renews_the_lease_and_reports_until_when_it_is_safe(url,
             assert await beats(store, worker_id) >= heartbeat
 
 
-async def test_safety_counts_from_when_the_heartbeat_was_sent_not_from_when_it_was_answered(url, worker_id):
+async def test_lease_safety_counts_from_the_sending_of_the_heartbeat(url, worker_id):
     slow = (
         f"with slow as materialized (select pg_sleep(0.2)), beat as ({SQL['heartbeat']}) select beat.* from slow, beat"
     )
@@ -119,7 +119,7 @@ async def _first_other(pulse: Process):
     return None if "safe_until" in said else said
 
 
-async def test_it_heartbeats_on_when_its_connection_was_lost(url, store, worker_id):
+async def test_heartbeat_continues_after_a_lost_connection(url, store, worker_id):
     async with a_pulse(url, worker_id) as pulse:
         await message(pulse)
         await store.execute(HANG_UP_ON_OTHERS)
@@ -137,14 +137,14 @@ async def test_heartbeat_retries_an_unreachable_database_at_irregular_intervals(
     assert not is_regular(told)
 
 
-async def test_it_ends_when_the_worker_hangs_up(url, worker_id):
+async def test_heartbeat_process_ends_when_the_worker_closes_its_input(url, worker_id):
     async with a_pulse(url, worker_id) as pulse:
         await message(pulse)
         pulse.stdin.close()
         assert await asyncio.wait_for(pulse.wait(), PATIENCE_SECONDS) == 0
 
 
-async def test_it_ends_with_the_worker_though_its_standard_input_stays_open(url, store, worker_id):
+async def test_heartbeat_process_ends_with_its_worker_despite_an_open_input(url, store, worker_id):
     async with a_pulse(url, worker_id, parent=True) as parent:
         await message(parent)
         [pulse] = family.family_of(parent.pid)
@@ -152,7 +152,7 @@ async def test_it_ends_with_the_worker_though_its_standard_input_stays_open(url,
         await until(lambda: is_gone(pulse))
 
 
-async def test_it_is_silent_while_the_worker_is_stopped_so_that_a_frozen_worker_loses_its_lease(url, store, worker_id):
+async def test_heartbeat_stops_while_its_worker_is_frozen_so_the_lease_expires(url, store, worker_id):
     async with a_pulse(url, worker_id, parent=True) as parent:
         await message(parent)
         parent.send_signal(signal.SIGSTOP)
@@ -197,7 +197,7 @@ def the_pulse() -> Any:
     return pulse
 
 
-async def test_a_heartbeat_that_dies_is_replaced_before_the_lease_is_in_doubt(url, store, worker_id):
+async def test_killed_heartbeat_process_is_replaced_before_the_lease_is_unsafe(url, store, worker_id):
     async with a_lifeline(url, store, worker_id) as (worker_lease, gone):
         first = the_pulse()
         until_then = worker_lease.safe_until
@@ -207,7 +207,7 @@ async def test_a_heartbeat_that_dies_is_replaced_before_the_lease_is_in_doubt(ur
         assert gone == []
 
 
-async def test_a_heartbeat_for_which_there_is_no_process_is_tried_again(url, store, worker_id, monkeypatch):
+async def test_heartbeat_process_that_fails_to_start_is_retried(url, store, worker_id, monkeypatch):
     async with a_lifeline(url, store, worker_id) as (worker_lease, gone):
         real = asyncio.create_subprocess_exec
         failed: list[int] = []
@@ -265,7 +265,7 @@ async def test_lost_lease_is_unsafe_immediately(url, store, worker_id):
         assert not worker_lease.is_safe
 
 
-async def test_without_a_heartbeat_it_is_unsafe_before_anyone_else_may_take_over(url, store, worker_id):
+async def test_worker_without_a_heartbeat_is_unsafe_before_its_lease_expires(url, store, worker_id):
     async with a_lifeline(url, store, worker_id) as (worker_lease, gone):
         os.kill(the_pulse().pid, signal.SIGSTOP)
         try:

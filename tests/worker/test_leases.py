@@ -98,7 +98,7 @@ async def test_story_09_a_handler_that_holds_the_interpreter_does_not_cost_the_l
     assert await attempts_of(store, run_id) == [(1, "succeeded")]
 
 
-async def test_one_computation_longer_than_the_lease_does_not_cost_it_either(url, store):
+async def test_computation_longer_than_the_lease_keeps_the_lease(url, store):
     numbers = _numbers_for(2 * LEASE_SHORT.total_seconds())
 
     def hold() -> float:
@@ -166,7 +166,7 @@ async def test_a_worker_that_cannot_renew_stops_itself_and_lives_on_under_a_new_
     assert await attempts_of(store, run_id) == [(1, "failed"), (2, "succeeded")]
 
 
-async def test_after_a_failover_that_led_to_a_standby_for_a_moment_work_goes_on(url, store, caplog):
+async def test_worker_continues_after_a_failover_that_led_briefly_to_a_standby(url, store, caplog):
     """Here the database takes no writes in new sessions, and all others are ended; as a name that leads to a standby does."""
 
     async def work() -> None: ...
@@ -233,7 +233,7 @@ async def test_a_thread_that_outlives_its_lease_is_refused_and_takes_no_slot_fro
     assert await attempts_of(store, run_id) == [(1, "fenced"), (1, "lost"), (2, "succeeded")]
 
 
-async def test_a_thread_that_ends_before_anyone_lasted_over_is_still_believed(url, store, monkeypatch):
+async def test_outcome_of_a_thread_that_ends_before_a_takeover_is_accepted(url, store, monkeypatch):
     monkeypatch.setattr(engine, "LAST_WORDS_SECONDS", 0.2)
     started, release = threading.Event(), threading.Event()
 
@@ -568,7 +568,7 @@ async def _has_fenced(store, run_id):
     return (1, "fenced") in await attempts_of(store, run_id)
 
 
-async def test_a_worker_reported_to_stop_ends_and_leaves_nothing_behind(url, store, tmp_path):
+async def test_terminated_worker_finishes_its_run_and_leaves_nothing_behind(url, store, tmp_path):
     async with a_worker_process(url) as process:
         run_id = await submitted(store, "nap", payload={"mark": str(tmp_path / "mark"), "seconds": 0.3})
         await until((tmp_path / "mark").exists)

@@ -46,7 +46,7 @@ async def emptied(
 @pytest.mark.parametrize(
     ("error", "asked"), [(Unavailable("gone for a moment"), 2), (RuntimeError("a fault of our own"), 1)], ids=repr
 )
-async def test_lines_are_requested_for_again_and_no_outcome_is_lost_to_them(store, worker_id, error, asked):
+async def test_log_write_is_retried_and_loses_no_outcome(store, worker_id, error, asked):
     [run] = await leased_runs(store, worker_id, 1)
     states: list[str] = []
 
@@ -93,7 +93,7 @@ async def test_outcome_with_a_lost_reply_is_recorded_exactly_once(store, faulty,
     assert [len(await attempts_of(store, run.run_id)) for run in runs] == [1, 1, 1]
 
 
-async def test_an_outcome_that_comes_after_the_lease_was_lost_is_refused_counted_and_let_go(store, worker_id):
+async def test_outcome_after_lease_loss_is_refused_counted_and_dropped(store, worker_id):
     stale, held = await leased_runs(store, worker_id, 2)
     await move.hand_back(store, worker_id, [stale])
 
@@ -185,7 +185,7 @@ async def test_an_outcome_is_not_lost_to_a_fault_of_our_own(store, worker_id, mo
     assert (outbox.settled, calls) == (1, 2)
 
 
-async def test_an_outcome_that_the_store_refuses_comes_again_behind_all_others(store, worker_id, monkeypatch):
+async def test_outcome_the_store_refuses_is_retried_behind_all_others(store, worker_id, monkeypatch):
     monkeypatch.setattr(module, "BATCH_MAX", 2)
     bad, good, later = [ended(store, run) for run in await leased_runs(store, worker_id, 3)]
     calls: list[list[Settled]] = []

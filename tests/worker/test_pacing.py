@@ -54,7 +54,7 @@ def test_nothing_is_later_by_it_than_a_few_milliseconds():
 
 
 class TestSetback:
-    def test_it_is_longer_each_time_up_to_a_bound(self):
+    def test_setback_grows_each_time_up_to_a_bound(self):
         setback, now, waited = Setback(), 100.0, []
         for _ in range(8):
             waited.append(setback.seconds(now))

@@ -111,7 +111,7 @@ async def test_a_handler_runs_in_a_child(process_pool, handler):
     assert await served(process_pool, a_task(handler, a=2, b=3)) == (Succeeded("5"), False)
 
 
-async def test_every_kind_of_outcome_comes_back(process_pool):
+async def test_process_pool_returns_every_kind_of_outcome(process_pool):
     failed, _ = await served(process_pool, a_task("fail", words="a\0b \ud800 c".encode("utf-8", "replace").decode()))
     assert isinstance(failed, Failed)
     assert failed.reason == "ValueError: a\ufffdb ? c"
@@ -122,7 +122,7 @@ async def test_every_kind_of_outcome_comes_back(process_pool):
     assert await served(process_pool, a_task("snooze")) == (Snoozed(timedelta(seconds=60)), False)
 
 
-async def test_one_child_serves_many_runs(process_pool):
+async def test_child_process_serves_many_runs(process_pool):
     first, _ = await served(process_pool, a_task("pid_of_child"))
     second, _ = await served(process_pool, a_task("pid_of_child"))
     assert first == second
@@ -193,7 +193,7 @@ async def test_a_child_that_died_while_idle_harms_no_run(process_pool):
     assert await served(process_pool, a_task("add", a=2, b=3)) == (Succeeded("5"), False)
 
 
-async def test_a_cancelled_handler_is_requested_first_and_may_tidy_up(process_pool, tmp_path):
+async def test_cancelled_isolated_handler_may_clean_up_before_it_ends(process_pool, tmp_path):
     mark = tmp_path / "mark"
     run = a_task("sleep_until_stopped", mark=str(mark))
     async with underway(process_pool, run, mark) as task:
@@ -202,7 +202,7 @@ async def test_a_cancelled_handler_is_requested_first_and_may_tidy_up(process_po
     assert mark.read_text() == "tidied"
 
 
-async def test_an_async_handler_is_requested_likewise(process_pool, tmp_path):
+async def test_cancelled_isolated_async_handler_may_clean_up_before_it_ends(process_pool, tmp_path):
     mark = tmp_path / "mark"
     run = a_task("wait_until_stopped", mark=str(mark))
     async with underway(process_pool, run, mark) as task:
@@ -235,7 +235,7 @@ async def test_a_handler_interrupted_by_the_end_of_its_worker_may_be_tried_again
         assert outcome == Failed(INTERRUPTED)
 
 
-async def test_a_cancel_that_comes_before_the_child_is_there_starts_nothing(process_pool, tmp_path):
+async def test_cancel_before_the_child_process_is_ready_starts_nothing(process_pool, tmp_path):
     mark = tmp_path / "mark"
     run = a_task("sleep_until_stopped", mark=str(mark))
     task = asyncio.create_task(served(process_pool, run))
@@ -271,7 +271,7 @@ async def test_a_checkpoint_after_the_lease_was_lost_ends_the_handler(process_po
     assert not left_behind
 
 
-async def test_whatever_a_handler_logs_fails_neither_it_nor_the_child(process_pool, heard):
+async def test_log_record_of_any_kind_fails_neither_the_handler_nor_its_child(process_pool, heard):
     assert await served(process_pool, a_task("say"), heard=heard) == (Succeeded(), False)
     assert [(said.level, said.text) for said in heard.said] == [
         ("info", "plain"),
@@ -280,7 +280,7 @@ async def test_whatever_a_handler_logs_fails_neither_it_nor_the_child(process_po
     ]
 
 
-async def test_a_line_too_large_to_be_said_is_cut_and_fails_neither_the_handler_nor_the_child(process_pool, heard):
+async def test_oversized_log_record_is_cut_and_fails_neither_handler_nor_child(process_pool, heard):
     assert await served(process_pool, a_task("say_much"), heard=heard) == (Succeeded(), False)
     large, many, *again, dropped = heard.said
     assert (large.text, many.text) == ("large", "many")
@@ -319,7 +319,7 @@ async def test_a_child_that_could_not_be_started_leaves_no_socket_open(monkeypat
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "status -11"),
     ],
 )
-async def test_an_app_that_cannot_be_loaded_is_a_failure_that_says_why(tmp_path, monkeypatch, module, words):
+async def test_app_that_cannot_be_loaded_fails_the_run_and_states_why(tmp_path, monkeypatch, module, words):
     """Handed back, it would go round for ever without a word."""
     (tmp_path / "broken.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}")
@@ -370,7 +370,7 @@ async def test_cancel_ends_a_run_that_waits_for_an_unloadable_app():
     process_pool.close()
 
 
-async def test_the_end_of_the_process_pool_is_the_end_of_every_child(process_pool, tmp_path):
+async def test_closed_process_pool_ends_every_child_process(process_pool, tmp_path):
     mark = tmp_path / "pids"
     run = a_task("sleep_with_child", mark=str(mark))
     async with underway(process_pool, run, mark):

@@ -49,7 +49,7 @@ async def test_a_pause_before_the_fire_stops_it_and_a_resume_lets_it_fire_once(u
     assert started == [True]
 
 
-async def test_a_started_run_is_answered_for_at_once_and_requested_to_stop(url, store):
+async def test_started_run_answers_a_recall_at_once_and_can_still_be_cancelled(url, store):
     started = asyncio.Event()
 
     async def work() -> None:

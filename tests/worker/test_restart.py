@@ -28,7 +28,7 @@ def url(server):
     return server.url
 
 
-async def test_work_goes_on_after_a_restart_under_the_same_lease(server, url, store):
+async def test_worker_continues_under_the_same_lease_after_a_database_restart(server, url, store):
     finish = asyncio.Event()
     calls: list[str] = []
 

@@ -41,7 +41,7 @@ async def lines_of(store, run) -> list[tuple[Any, ...]]:
     return [(row["attempt"], row["number"], row["level"], row["message"], row["fields"]) for row in rows]
 
 
-async def test_lines_are_kept_in_the_order_they_were_said(store, services, run):
+async def test_log_lines_are_stored_in_their_order(store, services, run):
     for number in range(2_500):
         services.log(run, "info", f"line {number}", {})
         if number % 700 == 0:
@@ -83,7 +83,7 @@ class Unspeakable:
     ],
     ids=["nul", "surrogate", "not text", "no text", "odd text", "no JSON", "odd numbers", "long"],
 )
-async def test_whatever_is_said_is_kept_as_well_as_it_can_be(store, services, run, message, fields):
+async def test_log_record_of_any_content_is_stored(store, services, run, message, fields):
     services.log(run, "info", message, fields)
     await services.flush()
     [(_, _, _, kept, _)] = await lines_of(store, run)
@@ -164,7 +164,7 @@ async def test_log_lines_of_ended_runs_are_written_without_waiting_for_others(st
     assert dict(await store.fetch(written)) == {one.run_id: [*range(1, 1_501)] for one in (run, other)}
 
 
-async def test_lines_under_way_are_there_when_the_run_that_said_them_may_be_settled(store, services, run):
+async def test_log_lines_in_flight_are_stored_before_their_run_may_be_settled(store, services, run):
     services.log(run, "info", "said", {})
     async with store.transaction() as other:
         await other.execute("lock table duly.logs in exclusive mode")
@@ -191,7 +191,7 @@ async def test_log_lines_resent_by_another_flush_are_stored_exactly_once(faulty,
     assert [line[1] for one in (run, other) for line in await lines_of(store, one)] == [1, 2, 3, 1, 2, 3]
 
 
-async def test_a_line_that_comes_after_the_outcome_is_not_kept(store, services, worker_id, run):
+async def test_log_line_after_the_outcome_is_not_stored(store, services, worker_id, run):
     """A thread that nobody could stop talks on: whoever read that the run had ended had its whole log."""
     now = moment_of(store.clock.now())
     assert await settle(store, worker_id, [Settled(run, now, now, Succeeded())], Rng(1)) == []
@@ -334,7 +334,7 @@ class Midway:
         return self._fence
 
 
-async def test_progress_said_on_a_thread_in_the_middle_of_a_flush_is_kept(store, services, run):
+async def test_progress_reported_by_a_thread_during_a_flush_is_stored(store, services, run):
     midway = Midway(run)
     services.progress(run, Progress(1))
     saying = asyncio.create_task(asyncio.to_thread(services.progress, midway, Progress(2)))

@@ -317,7 +317,7 @@ async def test_no_text_can_break_the_write(url, store, words: str):
     assert await attempts_of(store, run_id) == [(1, "failed"), (2, "succeeded")]
 
 
-async def test_a_large_payload_comes_from_its_own_table(url, store):
+async def test_large_payload_is_read_from_its_own_table(url, store):
     async def measure(text: str) -> int:
         return len(text)
 
@@ -636,7 +636,7 @@ async def test_a_worker_without_handlers_is_refused(url):
             pass
 
 
-async def test_a_worker_without_a_database_says_so(tmp_path):
+async def test_worker_without_a_database_reports_the_missing_database(tmp_path):
     async def work() -> None: ...
 
     with pytest.raises(DatabaseUnusable, match=f"no database responds at postgresql:///duly.host={tmp_path}: "):
@@ -644,7 +644,7 @@ async def test_a_worker_without_a_database_says_so(tmp_path):
             pass
 
 
-async def test_a_worker_says_at_its_start_which_of_its_handlers_another_app_has_too(url, store, caplog):
+async def test_worker_reports_at_startup_the_handlers_shared_with_another_app(url, store, caplog):
     async def shared() -> None: ...
 
     async def mine() -> None: ...

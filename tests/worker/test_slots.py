@@ -67,7 +67,7 @@ def test_a_full_line_of_one_pool_does_not_hold_up_another():
     assert slots.take() == [(Kind.THREAD, in_thread)]
 
 
-def test_a_late_run_of_high_priority_goes_before_all_others():
+def test_high_priority_run_starts_before_all_others_though_due_last():
     urgent = due(20, priority=0)
     slots = a_line(*(due(second) for second in range(10)), urgent)
     assert slots.take() == [(Kind.LOOP, urgent)]

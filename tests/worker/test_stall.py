@@ -234,7 +234,7 @@ class TestStall:
         stall.resume(110.0, START)
         return stall
 
-    def test_an_engine_that_reservations_is_not_reported(self, stall, shared_state):
+    def test_running_engine_is_not_reported_as_stalled(self, stall, shared_state):
         assert stall.look(103.0) is None
         assert not shared_state.is_stalled
 
@@ -266,7 +266,7 @@ class TestStall:
         assert stall.look(120.0).kept is None
         assert not stall.wants_heartbeat(120.0)
 
-    def test_when_it_reservations_again_starts_are_allowed_again(self, stall, shared_state):
+    def test_recovered_engine_may_start_runs_again(self, stall, shared_state):
         stall.look(104.0)
         stall.reported(stall.look(111.0), START, 0)
         shared_state.tick(112.0)

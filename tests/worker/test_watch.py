@@ -59,7 +59,7 @@ def answers(monkeypatch):
     return waiting
 
 
-async def test_news_is_fresh_for_a_while_from_when_it_was_requested_for(watch, clock, answers):
+async def test_news_is_fresh_for_a_period_from_its_request(watch, clock, answers):
     assert not watch.is_fresh
     answer = asyncio.get_running_loop().create_future()
     answers += [answer]

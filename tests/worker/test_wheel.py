@@ -44,7 +44,7 @@ def test_each_leaves_exactly_once_however_time_passes(dues, steps):
 
 
 @given(st.lists(moments, min_size=1))
-def test_the_oldest_tick_comes_first_and_within_a_tick_the_first_inserted(dues):
+def test_wheel_yields_the_oldest_tick_first_and_ties_by_insertion(dues):
     expected = sorted(enumerate(dues), key=lambda item: -(-item[1] // 1000))
     assert a_wheel(dues).advance(float("inf")) == expected
     assert a_wheel(dues).drain() == expected

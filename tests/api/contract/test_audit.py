@@ -100,7 +100,7 @@ def test_a_reason_for_no_entry_is_a_sentence():
 
 
 @pytest.mark.parametrize(("audits", "unaudited"), [((), ""), ((Action.JOB_PAUSED,), "It changes nothing.")])
-def test_an_operation_that_says_neither_or_both_cannot_be_added(audits, unaudited):
+def test_operation_declares_exactly_one_of_audits_and_unaudited(audits, unaudited):
     forgetful = msgspec.structs.replace(BY_NAME["pause_job"], audits=audits, unaudited=unaudited)
 
     with pytest.raises(ValueError, match=r"POST .*pause_job.* changes something: give it audits or unaudited"):

@@ -31,7 +31,7 @@ def within(value: Any) -> Iterator[dict[str, Any]]:
             yield from within(inner)
 
 
-def test_it_is_openapi_3_1():
+def test_description_is_valid_openapi_3_1():
     schemathesis.openapi.from_dict(DOCUMENT).validate()
     openapi_spec_validator.validate(msgspec.json.decode(msgspec.json.encode(DOCUMENT)))
 
@@ -63,7 +63,7 @@ def test_ids_of_operations_are_unique_and_every_operation_is_described():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_operation_says_all_that_a_caller_needs(name):
+def test_operation_documents_its_parameters_scope_and_tags(name):
     operation, found = BY_NAME[name], described(BY_NAME[name])
     in_path = {one["name"] for one in found["parameters"] if one["in"] == "path"}
 

@@ -44,7 +44,7 @@ def test_example_worker_drops_a_run_that_its_lease_no_longer_lets_it_start(worke
     assert [path for path, _ in asked] == ["register"]
 
 
-def test_a_life_that_is_over_is_not_renewed_by_an_answer_that_comes_late(worker, asked):
+def test_example_worker_with_an_expired_lease_ignores_a_late_renewal(worker, asked):
     is_asked, is_over = threading.Event(), threading.Event()
 
     def late():

@@ -183,7 +183,7 @@ def test_killing_it_leaves_nothing_behind(folder):
         wait_for(lambda: all(dies(member) for member in family), STOP_SECONDS)
 
 
-def test_ephemeral_data_goes_with_it(tmp_path):
+def test_ephemeral_data_is_removed_when_duly_up_ends(tmp_path):
     with running("up", "--port", "0", "--ephemeral", "--no-demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
         process.wait_for_line("the data goes with it")
         assert len(list(tmp_path.glob("duly-*"))) == 1
@@ -214,7 +214,7 @@ def test_a_taken_port_is_named_with_the_remedy(tmp_path):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
-def test_it_is_not_shown_to_others(tmp_path, host):
+def test_duly_up_refuses_to_listen_beyond_loopback(tmp_path, host):
     said = duly("up", "--host", host, cwd=tmp_path)
 
     assert said.returncode == 2
@@ -222,7 +222,7 @@ def test_it_is_not_shown_to_others(tmp_path, host):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_is_shown_to_others_only_with_a_key(tmp_path, database_url):
+def test_duly_up_beyond_loopback_requires_an_api_key(tmp_path, database_url):
     arguments = ("up", "--host", "0.0.0.0", "--port", "0", "--plain-http", "--database-url", database_url)
 
     said = duly(*arguments, cwd=tmp_path)
@@ -285,7 +285,7 @@ def test_reset_never_touches_another_database(tmp_path, database_url):
     assert "DULY_DATABASE_URL" in said.stderr
 
 
-def test_a_bad_duration_is_reported_before_anything_starts(tmp_path):
+def test_duly_up_reports_a_bad_duration_before_it_starts_anything(tmp_path):
     for lease, words in (("soon", "not a duration"), ("PT0.1S", "lease PT0.1S is shorter than 1 s")):
         said = duly("up", "--port", "0", cwd=tmp_path, DULY_LEASE=lease)
 
@@ -295,7 +295,7 @@ def test_a_bad_duration_is_reported_before_anything_starts(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_it_runs_on_a_database_of_ones_own(tmp_path, postgres):
+def test_duly_up_runs_on_an_external_database(tmp_path, postgres):
     name = postgres.create()
     url = postgres.url(name)
     with running("up", "--port", "0", cwd=tmp_path, DULY_DATABASE_URL=url) as process:

@@ -154,7 +154,7 @@ def test_worker_reports_an_invalid_app_in_one_sentence(up):
         assert len(said.stderr.splitlines()) == 1
 
 
-def test_a_worker_without_an_app_says_how_to_name_one(tmp_path):
+def test_worker_without_an_app_explains_how_to_name_an_app(tmp_path):
     said = duly("worker", cwd=tmp_path)
 
     assert said.returncode == 2

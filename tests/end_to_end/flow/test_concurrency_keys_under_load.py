@@ -129,7 +129,7 @@ def test_somebody_was_killed_inside(aftermath):
     assert ways.count("in") > ways.count("out"), "nobody was inside when it was killed; this shows nothing"
 
 
-def test_no_more_were_inside_than_there_are_slots(aftermath):
+def test_concurrency_key_under_load_never_exceeds_its_slots(aftermath):
     for key, some in stays(*aftermath).items():
         if key.startswith("key-"):
             for begin, _, _ in some:

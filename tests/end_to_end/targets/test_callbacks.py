@@ -168,7 +168,7 @@ def test_a_run_survives_the_worker_that_sent_it_and_is_settled_by_its_receiver(h
 
 
 @pytest.mark.timeout(180)
-def test_a_receiver_that_says_nothing_is_requested_again_and_its_old_token_counts_no_more(house, api, receiver, keys):
+def test_silent_receiver_gets_a_second_attempt_and_its_old_token_is_void(house, api, receiver, keys):
     start_worker(house, "third", keys)
     run_id = submitted(house, receiver, callback_within_seconds=1.0)
     wait_until(lambda: len(receiver.tokens()) == 2, LONG, what="the second attempt")

@@ -135,7 +135,7 @@ def needs_groups(story: Any) -> Any:
 
 @needs_groups
 @needs_mounts
-def test_where_none_are_mounted_it_says_so():
+def test_cgroup_check_reports_that_none_are_mounted():
     assert looked("umount -a -l -t cgroup2") == (
         "None|control groups of version 2 are not mounted; mount cgroup2 at /sys/fs/cgroup"
     )
@@ -143,7 +143,7 @@ def test_where_none_are_mounted_it_says_so():
 
 @needs_groups
 @needs_mounts
-def test_where_they_cannot_be_written_it_says_so():
+def test_cgroup_check_reports_that_none_can_be_created():
     mounted = next(
         line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line
     )

@@ -84,7 +84,7 @@ async def test_a_failure_names_its_status_or_signal_and_the_last_words(required)
 
 
 @with_and_without_sandbox
-async def test_its_payload_comes_on_standard_input_and_its_last_line_of_json_is_the_result(required):
+async def test_command_reads_its_payload_from_stdin_and_returns_its_last_json_line(required):
     program = python("import json, sys\nprint('working')\nprint(json.dumps({'got': json.load(sys.stdin)}))")
 
     ended, lines = await attempt(commands(required=required), program, payload='{"a":[1,"ü"]}')
@@ -166,7 +166,7 @@ def test_target_handlers_list_only_allowed_programs_and_images():
         ({"cpu_seconds": 1e12}, "no limit above"),
     ],
 )
-async def test_a_job_that_asks_for_more_than_is_allowed_or_for_less_than_nothing_is_reported_so(more, setting):
+async def test_command_with_a_limit_out_of_bounds_fails_and_names_the_setting(more, setting):
     ended, _ = await attempt(commands(), sh("exit 0", **more))
 
     assert isinstance(ended, Failed)

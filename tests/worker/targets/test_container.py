@@ -69,7 +69,7 @@ async def test_its_payload_output_variables_and_arguments_are_those_of_a_command
     assert one.lines.of("stderr") == ["said"]
 
 
-async def test_it_is_confined(containers):
+async def test_container_is_confined(containers):
     script = (
         "id -u; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; ls /sys/class/net;"
         " touch /x 2>/dev/null && echo writable; touch /tmp/x && echo scratch"
@@ -132,7 +132,7 @@ async def test_a_timeout_removes_it_at_any_moment_of_its_start(engine, container
     await until(lambda: names(engine) == [])
 
 
-async def test_it_can_be_recognised_while_it_runs(engine, containers):
+async def test_container_is_identifiable_while_it_runs(engine, containers):
     one = Attempt(containers, sh("echo started; sleep 1000", environment={"TOKEN": "hunter3"}))
     await until(lambda: one.lines.of("stdout"))
 

@@ -38,7 +38,7 @@ def test_output_keeps_the_log_lines_of_each_stream_separate(lines, output):
     ]
 
 
-def test_a_line_without_end_comes_in_pieces(lines, output):
+def test_output_line_without_an_end_is_split_into_pieces(lines, output):
     for _ in range(10):
         output.hear("stdout", b"x" * 5_000)
     output.close()
@@ -75,7 +75,7 @@ def test_oversized_result_keeps_its_end(output):
     )
 
 
-def test_a_last_line_of_json_is_whole_however_much_was_said_before_it(output):
+def test_last_json_line_of_output_is_whole_after_any_amount_of_output(output):
     output.hear("stdout", b"x" * 3 * RESULT_BYTES_MAX + b'\n{"rows": 7}\n')
 
     assert output.kept == ('{"rows":7}', None)

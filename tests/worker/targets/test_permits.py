@@ -155,7 +155,7 @@ async def test_reports_of_two_workers_at_once_leave_the_sum_within_the_budget(da
             worker.end(worker.in_flight)
 
 
-async def test_the_slots_of_a_worker_that_sends_no_more_are_free_after_a_while(database, clock):
+async def test_slots_of_a_worker_that_stops_sending_are_released_after_a_delay(database, clock):
     await budget(database, 4)
     first, second = await senders(database, 2)
     assert await first.send(4) == 4
@@ -211,7 +211,7 @@ async def test_permit_report_repeats_the_content_of_a_lost_one(database):
     assert await waiting(database, second) == 0
 
 
-async def test_failures_in_a_row_stop_it_before_anybody_has_said_so(database):
+async def test_consecutive_failures_stop_requests_before_they_are_reported(database):
     [sender] = await senders(database, 1)
     await sender.send(5)
     sender.end(5, Verdict.FAILING)

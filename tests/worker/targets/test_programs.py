@@ -90,7 +90,7 @@ class TestCommands:
         assert {outcome for _, outcome in await attempts_of(store, run_id)} == {"timed_out"}
         assert marked(mark) == []
 
-    async def test_a_worker_that_stops_leaves_nothing_and_the_run_goes_on_elsewhere(self, url, store):
+    async def test_stopped_worker_leaves_no_process_and_its_run_continues_elsewhere(self, url, store):
         mark = a_mark()
         async with working(url, Registry(), targets=serving(), grace_seconds=0.3):
             run_id = await submitted_target(store, sh('test "$DULY_ATTEMPT" = 2 && exit 0; sleep $1; sleep $1', mark))

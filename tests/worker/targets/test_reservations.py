@@ -13,7 +13,7 @@ def used(reservations: Reservations, now: float) -> int:
     return number
 
 
-def test_each_comes_at_its_moment_and_is_used_once():
+def test_reservation_becomes_usable_at_its_moment_and_only_once():
     reservations = Reservations()
     reservations.add(10.0, 0.5, 3)
 

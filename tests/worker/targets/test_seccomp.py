@@ -56,7 +56,7 @@ def decided(machine: str, architecture: int, call: int, argument: int = 0) -> in
 @pytest.mark.parametrize(
     ("machine", "column", "own", "other"), [("x86_64", 0, X86_64, ARM), ("aarch64", 1, ARM, X86_64)]
 )
-def test_each_call_is_decided_on_as_it_says(machine, column, own, other):
+def test_seccomp_filter_decides_each_call_as_specified(machine, column, own, other):
     """Only one of the machines is this one; `tests/security` asks its kernel."""
     allow, refuse, missing, kill = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS, 0x80000000
     clone, opened = seccomp._CLONE[column], seccomp._SOCKET[column]

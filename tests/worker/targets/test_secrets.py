@@ -70,9 +70,7 @@ async def test_before_the_worker_lives_there_are_none(database):
         await Secrets(KEYRING, rng=RNG, clock=database.clock).of(1, ORIGIN)
 
 
-async def test_a_key_that_is_not_there_is_named_to_the_operator_and_requested_for_again(
-    secrets, database, clock, caplog
-):
+async def test_missing_key_is_named_to_the_operator_and_looked_up_again(secrets, database, clock, caplog):
     other = read_keyring(new_key_line(RNG.secret).reveal(), "other")
     await make(database, other, 1, ORIGIN, RNG)
     for _ in range(3):
@@ -113,7 +111,7 @@ async def test_known_secret_signs_while_the_database_does_not_respond(secrets, d
             await secrets.of(1, "http://other.example")
 
 
-async def test_whether_there_is_a_destination_is_reported_without_making_one(secrets, database):
+async def test_destination_lookup_does_not_create_the_destination(secrets, database):
     assert not secrets.are_known(1, ORIGIN)
     assert not await secrets.are_kept(1, ORIGIN)
     assert await database.fetchval("select count(*) from duly.destinations") == 0

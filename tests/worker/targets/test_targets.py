@@ -45,7 +45,7 @@ async def test_target_is_stopped_by_its_run_timeout_unless_it_keeps_time_itself(
         assert await ended(store, run_id) == state
 
 
-async def test_whatever_a_target_raises_is_an_outcome(url, store):
+async def test_target_exception_becomes_an_outcome(url, store):
     async def attempt(context, run):
         raise TimeoutError("of its own")
 
@@ -56,7 +56,7 @@ async def test_whatever_a_target_raises_is_an_outcome(url, store):
     assert {outcome for _, outcome in await attempts_of(store, run_id)} == {"failed"}
 
 
-async def test_a_waiting_run_waits_in_blocked_and_used_no_attempt(url, store):
+async def test_run_waiting_for_its_destination_is_blocked_and_uses_no_attempt(url, store):
     async def attempt(context, run):
         return WaitForDestination("https://hooks.example")
 

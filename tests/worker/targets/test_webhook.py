@@ -160,7 +160,7 @@ def headers_of(request: bytes) -> dict[str, str]:
     return dict(pairs)
 
 
-async def test_the_request_says_which_run_this_is_and_is_signed():
+async def test_webhook_request_identifies_its_run_and_is_signed():
     _, _, request = await taken()
     head, body = request.split(b"\r\n\r\n", 1)
     headers = headers_of(request)
@@ -359,7 +359,7 @@ async def test_a_receiver_that_takes_too_long_is_timed_out():
     assert attempt.verdict is Verdict.FAILING
 
 
-async def test_a_worker_that_was_held_up_still_blames_a_receiver_that_lasted_too_long():
+async def test_delayed_worker_still_blames_a_receiver_that_exceeds_its_deadline():
     """Both deadlines, the request's and the attempt's, are over when the loop looks again."""
 
     async def stay_silent(reader, writer):
@@ -636,7 +636,7 @@ async def test_each_request_to_a_receiver_with_one_slot_has_its_whole_timeout(ur
     [(None, 86_400), (60, 60), (1e20, 30 * 86_400), (-1e20, 1)],
     ids=["nothing", "60", "most", "least"],
 )
-def test_a_receiver_has_no_longer_than_the_bounds_whatever_a_row_says(said, seconds):
+def test_receiver_callback_deadline_stays_within_its_bounds(said, seconds):
     keyring = read_keyring(new_key_line(Rng(1).secret).reveal(), "test")
     target = Webhook("https://hooks.example/", callback_within_seconds=said)
 
@@ -644,7 +644,7 @@ def test_a_receiver_has_no_longer_than_the_bounds_whatever_a_row_says(said, seco
     assert said is None or "callback_within" in non_defaults(spec_of_target(target))
 
 
-async def test_a_probe_that_fails_is_reported_from_an_attempt_that_does():
+async def test_attempt_reports_a_failed_probe_only_when_the_receiver_fails():
     attempt = Attempt(Door(is_ailing=True))
     async with answering(answer(503)) as (port, _):
         outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/hook"), port=port)
