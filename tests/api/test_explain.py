@@ -134,6 +134,31 @@ async def test_queue_paused(api, database):
     assert (found["code"], found["resolved_by"]) == ("queue_paused", "`duly resume --queue default --tenant 1`")
 
 
+async def test_explain_names_a_resume_for_each_pause(api, database):
+    run_id = await a_ready_run(database)
+    await api.post("/v1/queues/default/pause", json={"reason": "broken"})
+    await api.post("/v1/pause", json={"all": True})
+
+    found = await blocker(api, run_id)
+
+    assert "--queue default" in found["resolved_by"]
+    assert "--all" in found["resolved_by"]
+
+
+@pytest.mark.parametrize("scope", [{"queue": "default"}, {"all": True}, {"tenant": 1}])
+async def test_explain_reports_a_reached_limit(api, database, scope):
+    await api.put("/v1/limits", json={"slots": 1, **scope})
+    await a_leased_run(database)
+    run_id = await a_ready_run(database)
+
+    found = await blocker(api, run_id)
+    assert found["code"] == "limit_reached"
+    assert "duly limits set" in found["resolved_by"]
+
+    await api.put("/v1/limits", json={"slots": 2, **scope})
+    assert (await blocker(api, run_id))["code"] != "limit_reached"
+
+
 async def test_no_worker_for_queue_and_no_worker_has_handler(api, database):
     run_id = await a_run(api, queue="mail")
     assert (await blocker(api, run_id))["code"] == "no_worker_for_queue"

@@ -56,7 +56,7 @@ def test_a_plan_is_shown_applied_and_then_empty(run, write, database_url):
         "+ calendar holidays",
         "+ hourly   Every hour: sweep on queue mail",
         "+ nightly   At 02:30, Monday to Friday, Europe/Paris time: report on queue mail",
-        "billing: 1 calendar to keep, 2 to create, 0 as they are",
+        "billing: 1 calendar to save, 2 to create, 0 as they are",
         "note  no live worker runs sweep on queue mail",
         "note  no live worker runs report on queue mail",
     ]

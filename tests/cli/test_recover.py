@@ -91,7 +91,7 @@ def test_approve_shows_the_plan_with_the_flags_given_before_it_asks(duly, story,
     assert json.loads(duly("recover", "--json").stdout)["recovery"]["rules"] == []
     refused = duly("recover", "approve", "--rate", "9000")
     assert "9000" in refused.stderr
-    assert "Carry it out" not in refused.stdout
+    assert "Approve this plan" not in refused.stdout
 
 
 def test_approve_refuses_before_it_asks_where_there_is_nothing_to_approve(duly, story):
@@ -99,7 +99,7 @@ def test_approve_refuses_before_it_asks_where_there_is_nothing_to_approve(duly, 
 
     assert refused.returncode == 1
     assert "no recovery is open; `duly recover` shows" in refused.stderr
-    assert "Carry it out" not in refused.stdout
+    assert "Approve this plan" not in refused.stdout
 
 
 async def three_hours_down_without_schedules(database, clock):

@@ -70,7 +70,7 @@ def test_a_workflow_is_explained(run, submitted):
     assert f"workflow {submitted} is running" in said
     assert "0 of 4 nodes have ended" in said
     assert re.search(r"node extract is ready: `duly explain [0-9a-f-]{36}` says why", said)
-    assert f"3 nodes behind them: `duly workflows show {submitted}` draws them all" in said
+    assert f"3 nodes behind them: `duly workflows show {submitted}` shows all of them" in said
     run("workflows", "cancel", submitted, "--reason", "wrong day")
     told = run("explain", submitted).stdout
     assert f"workflow {submitted} is cancelled" in told

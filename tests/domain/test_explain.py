@@ -24,6 +24,7 @@ from duly.domain.diagnosis.explain.facts import (
 from duly.domain.diagnosis.explain.jobs import explain_job
 from duly.domain.diagnosis.explain.runs import explain_run
 from duly.domain.diagnosis.explain.words import rate_text, spoken
+from duly.domain.limits.limit import Limit
 from duly.domain.limits.overload import Overload
 from duly.domain.limits.pause import Pause, Scope
 from duly.domain.limits.scaling import FUNCTIONS, Throughput
@@ -257,6 +258,7 @@ class TestDestinations:
 NOBODY = ()
 RUN = UUID(int=5)
 A_HOLD = Pause(Scope(queue="mail"), "broken", "somebody", START)
+A_LIMIT = Limit(Scope(queue="mail"), 2, 2, "somebody", START)
 LATE_BY = START - seconds(30)
 AN_OVERLOAD = Overload(1, "mail", seconds(90), seconds(60))
 HELD_RUNS: list[tuple[str, RunFacts, str, timedelta | None]] = [
@@ -272,6 +274,7 @@ HELD_RUNS: list[tuple[str, RunFacts, str, timedelta | None]] = [
         None,
     ),
     ("queue_paused", a_run("retrying", due_at=LATE_BY, pauses=[A_HOLD]), "duly resume", None),
+    ("limit_reached", a_run("ready", limits=[A_LIMIT]), "the limit of queue mail", None),
     ("no_worker_for_queue", a_run("ready", workers=NOBODY), "duly worker module:app --queue mail", None),
     ("unroutable", a_run("ready", workers=[OTHER_HANDLER]), "duly worker module:app", None),
     ("workers_stalled", a_run("ready", workers=[STALLED]), "another worker of queue mail", None),

@@ -55,7 +55,7 @@ SECTIONS = {
         "calendars": ("duly.cli.commands.calendars:calendars", "List, show, put and delete calendars."),
         "logs": ("duly.cli.commands.runs.logs:logs", "Show what a run logged."),
     },
-    "Admit": {
+    "Access": {
         "tenants": ("duly.cli.commands.tenants:tenants", "List, create, suspend, resume and limit tenants."),
         "keys": ("duly.cli.commands.keys:keys", "List, create and revoke API keys."),
         "audit": ("duly.cli.commands.audit:audit", "Show who changed what."),
@@ -64,7 +64,7 @@ SECTIONS = {
             "Make and rotate the keys that secrets are sealed with.",
         ),
     },
-    "Look": {
+    "Inspect": {
         "next": ("duly.cli.commands.system.next:next_", "Describe a schedule and show its next fires."),
         "explain": ("duly.cli.commands.runs.explain:explain", "Explain the state of a run, a job or a workflow."),
         "queues": (

@@ -25,7 +25,7 @@ async def read_recovery(call: Call[Nothing, None]) -> Response:
     """Read the fires missed while no scheduler was alive, what each schedule's policy would make of them, a rate and a
     finish time.
 
-    Where `recovery_after` is not set, or nothing is held: the catch-ups by policy.
+    Where `recovery_after` is not set, or no occurrence waits for a decision: the catch-ups by policy.
     """
     return Response(200, await _shown(call))
 

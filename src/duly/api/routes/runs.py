@@ -101,7 +101,7 @@ async def read_checkpoint(call: Call[Nothing, None]) -> Response:
 async def read_logs(call: Call[LogQuery, None]) -> Response:
     """Read the log of a run, over all its attempts, in order; the token reads later lines.
 
-    With `Accept: text/event-stream` the lines come as they are written: events `line`, each with its place as its id,
+    With `Accept: text/event-stream` the lines come as they are written: events `line`, each with its cursor as its id,
     and one event `end` with the state of the run when it has ended. A comment comes every 15 seconds. After a lost
     connection, `Last-Event-ID` names the last line received, and later ones follow.
     """

@@ -205,9 +205,9 @@ async def append_logs(call: Call[Nothing, LogEntries]) -> Response:
 
 @routes.add("DELETE /v1/worker/{worker_id}", responses={200: Left}, unaudited=_IN_LIST)
 async def leave(call: Call[Nothing, Leaving]) -> Response:
-    """Deregister the worker. Its runs that are not in `held` were not started, and go back unused.
+    """Deregister the worker. Its runs that are not in `leases` were not started, and go back unused.
 
-    Settle started runs first. Runs in `held` still have no outcome: then the lease expires by itself.
+    Settle started runs first. Runs in `leases` still have no outcome: then the lease expires by itself.
     """
     has_left, returned = await retire.leave(call.database, call.id("worker_id"), _handles(call.body.leases))
     return Response(200, Left(left=has_left, returned=_shown_handles(returned)))

@@ -98,7 +98,7 @@ def _dead(buried: Buried) -> Iterator[Attention]:
 
 def _destinations(open_circuits: Sequence[Mapping[str, Any]]) -> Iterator[Attention]:
     for one in open_circuits:
-        text = f"{one['origin']} fails: its circuit is open, and deliveries wait."
+        text = f"{one['origin']}: the circuit is open, and deliveries wait."
         yield Attention(code="destination_open", severity="warning", text=text, id=str(one["destination_id"]))
 
 

@@ -79,7 +79,7 @@ async def approve(
     rules += [await _rule_of_schedule(client, text) for text in schedules]
     if not yes:
         _print(await client.recovery.approve(rules=rules, rate=rate, dry_run=True), rate=rate)
-        confirm("Carry it out?")
+        confirm("Approve this plan?")
     _print(await client.recovery.approve(rules=rules, rate=rate), as_json=as_json)
 
 
@@ -155,7 +155,7 @@ def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
 
 
 def _headline(found: RecoveryState, *, is_empty: bool) -> str:
-    since = "" if found.down_since is None else f": no scheduler staged from {moment(found.down_since)}"
+    since = "" if found.down_since is None else f": no scheduler ran from {moment(found.down_since)}"
     by = f" by {found.decided_by}" if found.decided_by else ""
     words = {
         "open": f"open since {moment(found.opened_at)}{since}; {'nothing was missed' if is_empty else 'it waits for approval'}",

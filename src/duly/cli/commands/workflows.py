@@ -204,7 +204,7 @@ def _replayed(done: WorkflowReplayed, *, dry_run: bool) -> Iterator[str]:
     yield f"workflow {done.workflow_id}: {said} again: {', '.join(done.nodes[:20])}"
     if dry_run:
         recreated = f", {some(len(done.recreated), 'item')} would be created anew" if done.recreated else ""
-        yield f"{some(done.kept, 'node')} would keep what came of it{recreated}; nothing was changed"
+        yield f"{some(done.kept, 'node')} would keep their results{recreated}; nothing was changed"
 
 
 async def _each(workflow_ids: Sequence[UUID], move: Callable[[UUID], Awaitable[WorkflowStatus]], as_json: bool) -> None:

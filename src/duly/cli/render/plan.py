@@ -116,7 +116,7 @@ def _summary(plan: Plan, *, prune: bool) -> str:
         StepKind.REFUSE: "declared in code",
     }
     counts = [f"{len(steps)} {word}" for kind, word in words.items() if (steps := plan.of(kind))]
-    calendars = [f"{some(len(plan.calendars), 'calendar')} to keep"] if plan.calendars else []
+    calendars = [f"{some(len(plan.calendars), 'calendar')} to save"] if plan.calendars else []
     return ", ".join([*calendars, *counts, f"{plan.unchanged} as they are"])
 
 

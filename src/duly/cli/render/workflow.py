@@ -46,7 +46,7 @@ def workflow_sentences(workflow: Mapping[str, Any]) -> Iterator[str]:
     yield from _up_to(_next(open_nodes), "are next as well")
     behind = [node for node in open_nodes if _waits_for(node, open_nodes)]
     if behind:
-        yield f"{some(len(behind), 'node')} behind them: `duly workflows show {workflow_id}` draws them all"
+        yield f"{some(len(behind), 'node')} behind them: `duly workflows show {workflow_id}` shows all of them"
 
 
 def _up_to(sentences: Sequence[str], words: str) -> Iterator[str]:

@@ -31,6 +31,7 @@ from duly.domain.diagnosis.explain.facts import (
 from duly.domain.diagnosis.explain.jobs import explain_job
 from duly.domain.diagnosis.explain.runs import explain_run
 from duly.domain.jobs.filter import Filter
+from duly.domain.limits.limit import Limit
 from duly.domain.limits.pause import Pause, Scope
 from duly.domain.limits.scaling import Throughput
 from duly.domain.targets.target import WEBHOOK
@@ -43,7 +44,7 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 from duly.store.reads import lists
 from duly.store.reads.pressure import throughputs
-from duly.store.tables import jobs, overloads, pauses, workers
+from duly.store.tables import jobs, limits, overloads, pauses, workers
 
 SQL = load("reads/explain")
 _HOLDERS_SHOWN = 5
@@ -98,6 +99,7 @@ async def run(
         throughput=(await throughputs(whole)).get(found["queue"], Throughput())
         if found["state"] in _WAITING
         else Throughput(),
+        limits=await _reached_limits(whole, Scope(tenant, found["queue"])) if found["state"] == "ready" else (),
         concurrency=await _concurrency(database, whole, tenant, run_id, around),
         passed=_passed(found["handler"], around["options"] or await database.fetchval(SQL["metadata"], run_id)),
         parents=await _parents(database, tenant, around),
@@ -238,6 +240,11 @@ def _destination(around: Any) -> Awaited | None:
 
 def _ahead(moment: datetime | None, now: datetime) -> datetime | None:
     return moment if moment is not None and moment > now else None
+
+
+async def _reached_limits(database: Database, scope: Scope) -> Sequence[Limit]:
+    found = await limits.standing(database)
+    return [limit for limit in found if limit.scope.touches(scope) and limit.running >= limit.slots]
 
 
 async def _pauses(database: Database, scope: Scope) -> Sequence[Pause]:

@@ -33,7 +33,7 @@ async def explain(client: AsyncClient, what: str, as_json: bool) -> None:
         return
     _say(found.kind, found.id, found.state, [reason.text for reason in found.reasons])
     if found.blocker is not None:
-        say(f"frees it: {found.blocker.resolved_by}")
+        say(f"resolved by: {found.blocker.resolved_by}")
         when = found.blocker.probable_start_at
         say(f"starts, probably: {'unknown' if when is None else moment(when)}")
 

@@ -24,7 +24,7 @@ COLUMNS = {
 @json_option
 @with_settings()
 def verify(settings: Settings, as_json: bool) -> int:
-    """Check, in one snapshot, that no run is in two places, no schedule without its timer, no lease without a worker."""
+    """Check, in one snapshot, that no run is in two boxes, no schedule without its timer, no lease without a worker."""
     return asyncio.run(_verify(settings, as_json))
 
 

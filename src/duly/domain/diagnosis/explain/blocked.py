@@ -99,7 +99,8 @@ def _for_destination(awaited: Awaited, now: datetime) -> Reason:
     if awaited.state != "closed" or awaited.probe_at is not None:
         when = "now" if awaited.probe_at is None else f"in {spoken(awaited.probe_at - now)}"
         text = (
-            f"the circuit for {awaited.origin} is open: it failed, or asked to wait; next try {when}. No attempt is used up."
+            f"the circuit for {awaited.origin} is open (failures, its own request, or by hand); next try {when}."
+            " No attempt is used up."
             f" `duly destinations close {awaited.origin}` closes the circuit"
         )
         resolved_by = f"a response from {awaited.origin}, or `duly destinations close {awaited.origin}`"

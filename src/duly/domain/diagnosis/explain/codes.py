@@ -11,6 +11,7 @@ BlockerCode = Literal[
     "dependency",
     "concurrency_limit",
     "rate_limit",
+    "limit_reached",
     "fifo_order",
     "circuit_open",
     "queue_paused",

@@ -11,6 +11,7 @@ import msgspec
 
 from duly.domain.diagnosis.explain.codes import BLOCKERS, Code
 from duly.domain.diagnosis.explain.words import moment_text
+from duly.domain.limits.limit import Limit
 from duly.domain.limits.overload import Overload
 from duly.domain.limits.pause import Pause
 from duly.domain.limits.scaling import Throughput, slots_for
@@ -154,6 +155,7 @@ class RunFacts(Facts, frozen=True, kw_only=True):
     replays: int = 0
     before: int = 0  # how many runs of its tenant in its queue are ahead, up to POSITION_MAX
     throughput: Throughput = Throughput()  # recent throughput of its queue
+    limits: Sequence[Limit] = ()  # those that cover it and are reached
     concurrency: ConcurrencyKey | None = None
     passed: Passed = Passed()
     parents: Parents | None = None

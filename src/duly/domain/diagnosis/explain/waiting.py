@@ -55,7 +55,7 @@ def backing_off(run: RunFacts) -> list[Reason]:
 def in_queue(run: RunFacts) -> list[Reason]:
     """Explain what a run in `ready` waits for: a pause, a missing worker, or the runs ahead."""
     missing = no_worker(run.queue, run.handler, run.workers)
-    first = [*paused(run.pauses), *missing]
+    first = [*paused(run.pauses), *missing, *_limited(run)]
     if run.due_at > run.now:
         return [*first, not_due(run.due_at, run.due_at - run.now)]
     return [*first, _backlog(run), *([] if first else [_busy(run)])]
@@ -69,6 +69,19 @@ def with_worker(run: RunFacts) -> list[Reason]:
         return [Reason("not_started", text, {"worker": run.worker, "due_at": run.due_at})]
     text = f"worker {run.worker} holds it and starts it when it is due, in {spoken(left)}"
     return [Reason("leased_ahead", text, {"worker": run.worker, "due_at": run.due_at}), not_due(run.due_at, left)]
+
+
+def _limited(run: RunFacts) -> list[Reason]:
+    """Report the limits on concurrent runs that are reached."""
+    return [
+        Reason(
+            "limit_reached",
+            f"the limit of {limit.scope} is reached: at most {some(limit.slots, 'run')} at once",
+            {"queue": limit.scope.queue, "tenant": limit.scope.tenant, "slots": limit.slots},
+            resolved_by=f"the end of another run under the limit of {limit.scope}, or a higher limit (`duly limits set`)",
+        )
+        for limit in run.limits
+    ]
 
 
 def _backlog(run: RunFacts) -> Reason:
@@ -141,7 +154,8 @@ def _all_stalled(queue: str, able: Sequence[Serving]) -> list[Reason]:
 
 
 def paused(pauses: Sequence[Pause]) -> list[Reason]:
-    """Report the pauses that cover something."""
+    """Report the pauses that cover something. Each has to be resumed before a run starts."""
+    remedy = " and ".join(_resume_command(pause.scope) for pause in pauses)
     return [
         Reason(
             "queue_paused",
@@ -153,7 +167,7 @@ def paused(pauses: Sequence[Pause]) -> list[Reason]:
                 "paused_at": pause.paused_at,
                 "reason": pause.reason,
             },
-            resolved_by=_resume_command(pause.scope),
+            resolved_by=remedy,
         )
         for pause in pauses
     ]
