@@ -79,6 +79,7 @@ REFUSED = {
     'queue:"mail': ("FILTER_SYNTAX", (6, 11), "quote"),
     "queue:": ("FILTER_SYNTAX", (6, 7), "queue:mail"),
     "queue": ("FILTER_SYNTAX", (5, 6), "queue:mail"),
+    "handler:app:hello": ("FILTER_SYNTAX", (11, 12), '"app:hello"'),
     "queue:a queue:b": ("FILTER_SYNTAX", (8, 13), "AND"),
     "queue:a OR queue:b": ("FILTER_SYNTAX", (8, 10), "queue:(mail,reports)"),
     "queue:a AND": ("FILTER_SYNTAX", (11, 12), None),

@@ -56,7 +56,10 @@ class ApiError(errors.DulyError):
         self.idempotency_key = idempotency_key
 
     def __str__(self) -> str:
-        return f"{self.detail.rstrip('.')}. {self.remedy}" if self.remedy else self.detail
+        if not self.remedy:
+            return self.detail
+        end = "" if self.detail.endswith(("?", ".")) else "."
+        return f"{self.detail}{end} {self.remedy}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.code or self.status!r}: {self.detail!r})"

@@ -238,6 +238,8 @@ class _Reader:
         if word.kind == "word" and word.text.upper() in ("OR", "NOT"):
             hint = f"{_list_example(self._fields)} is any of them"
             self._refuse("FILTER_SYNTAX", f"{word.text} is not part of a filter; terms are joined by AND", hint)
+        if word.text == ":":
+            self._refuse("FILTER_SYNTAX", "a value that contains ':' needs quotes", 'write handler:"app:hello"')
         self._refuse("FILTER_SYNTAX", f"expected AND before {shown(word.text)}", "join terms by AND")
 
     def _term(self, found: Filter) -> Filter:

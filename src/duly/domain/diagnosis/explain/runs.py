@@ -124,7 +124,7 @@ def _dead(run: RunFacts) -> Reason:
     return Reason(
         "dead",
         f"it failed after {run.attempt} attempt{'s' * (run.attempt != 1)}{after_replays}: {run.reason};"
-        " replay it with `duly dead replay`, or discard it with `duly dead discard`",
+        " replay it with `duly dead replay RUN`, or discard it with `duly dead discard RUN`",
         {"attempts": run.attempt, "reason": run.reason, "replays": run.replays},
     )
 
