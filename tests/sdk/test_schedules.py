@@ -41,7 +41,7 @@ async def test_english_is_a_schedule(tick, database):
     handle = await tick.options(when="every weekday at 9:30am", tz="Europe/Paris").submit()
 
     assert handle.next_fires == [at(3, 8, 30), at(4, 8, 30), at(5, 8, 30)]
-    assert (await stored(database, handle))["asked"]["text"] == "every weekday at 9:30am"
+    assert (await stored(database, handle))["requested"]["text"] == "every weekday at 9:30am"
 
 
 async def test_english_may_be_a_moment(tick):
