@@ -1,4 +1,4 @@
-"""Park: a run whose destination is not to be called waits in `blocked`; no attempt was made, and no gate counts wrongly."""
+"""Deferral: a run whose destination must not be called waits in `blocked`, its attempt unused and its keys' slots free."""
 
 import pytest
 
@@ -23,7 +23,7 @@ from tests.builders import (
 ORIGIN = "https://hooks.example"
 
 
-async def parked(database, worker_id, run):
+async def wait_for_destination(database, worker_id, run):
     await defer(database, worker_id, [Deferred(run, None, WaitForDestination(ORIGIN))])
 
 
@@ -34,7 +34,7 @@ async def release_destination_runs(database, limit: int = 100) -> int:
 
 async def test_deferred_run_returns_unchanged(database):
     worker_id, run = await a_leased_run(database)
-    await parked(database, worker_id, run)
+    await wait_for_destination(database, worker_id, run)
 
     assert await boxes_of(database, run.run_id) == ["blocked"]
     assert (await a_row(database, "blocked", run.run_id))["attempt"] == 0
@@ -54,7 +54,7 @@ async def test_release_takes_the_oldest_deferred_runs_up_to_its_limit(database, 
         run_ids.append(await a_ready_run(database))
         await clock.advance(1)
     for run in await claimed(database, worker_id):
-        await parked(database, worker_id, run)
+        await wait_for_destination(database, worker_id, run)
 
     assert await release_destination_runs(database, 2) == 2
     assert [await boxes_of(database, run_id) for run_id in run_ids] == [["ready"], ["ready"], ["blocked"]]
@@ -64,7 +64,7 @@ async def test_defer_ignores_a_run_that_is_already_settled(database):
     worker_id, run = await a_leased_run(database)
     await settled(database, worker_id, run)
 
-    await parked(database, worker_id, run)
+    await wait_for_destination(database, worker_id, run)
 
     assert await counts(database) == {}
 
@@ -74,7 +74,7 @@ async def test_deferred_run_returns_its_slot_and_waits_for_a_slot_again(database
     worker_id = await a_worker(database)
     await staged(database)
     [run] = await claimed(database, worker_id)
-    await parked(database, worker_id, run)
+    await wait_for_destination(database, worker_id, run)
 
     other = second if run.run_id == first else first
     assert await boxes_of(database, other) == ["ready"]
@@ -99,7 +99,7 @@ async def test_deferred_run_keeps_its_overlap_slot_until_it_ends(database, clock
     await staged(database)
     worker_id = await a_worker(database)
     [run] = await claimed(database, worker_id)
-    await parked(database, worker_id, run)
+    await wait_for_destination(database, worker_id, run)
     assert await history.verify(database) == []
 
     await clock.advance(60)
@@ -123,7 +123,7 @@ async def test_defer_ends_a_run_whose_cancel_is_pending(database):
     worker_id, run = await a_leased_run(database)
     await cancel_run(database, run.run_id)
 
-    await parked(database, worker_id, run)
+    await wait_for_destination(database, worker_id, run)
 
     assert await counts(database) == {}
     assert [became for _, _, became in await history_of(database, run.run_id)] == ["cancelled"]

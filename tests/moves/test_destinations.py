@@ -69,7 +69,7 @@ async def budget(database: Database, slots: int, rate: float | None = None) -> N
     await limit(database, 1, destination_id, slots=slots, rate=rate)
 
 
-async def parked(database: Database, number: int, origin: str = ORIGIN) -> list[UUID]:
+async def wait_for_destination(database: Database, number: int, origin: str = ORIGIN) -> list[UUID]:
     """Park some runs. Gives them in the order in which they are due."""
     worker_id = await a_worker(database)
     run_ids = [await a_ready_run(database) for _ in range(number)]
@@ -350,7 +350,7 @@ class TestRates:
 
     async def test_spare_reservations_are_not_granted_while_deferred_runs_wait(self, database):
         await budget(database, 100, rate=40)
-        await parked(database, 1)
+        await wait_for_destination(database, 1)
         worker_id = await a_worker(database, lease=_LONG)
 
         assert (await told(database, worker_id, in_flight=1, wanted=5, holds=5, spare=4)).tokens == 0
@@ -515,7 +515,7 @@ class TestBreaker:
 class TestMinding:
     async def test_open_circuit_releases_no_deferred_run(self, database):
         await opened(database)
-        run_ids = await parked(database, 3)
+        run_ids = await wait_for_destination(database, 3)
 
         await mind(database, RNG)
 
@@ -524,7 +524,7 @@ class TestMinding:
 
     async def test_story_24_half_open_circuit_releases_a_single_probe(self, database, clock):
         await opened(database)
-        await parked(database, 3)
+        await wait_for_destination(database, 3)
         await clock.advance(2)
 
         await mind(database, RNG)
@@ -535,7 +535,7 @@ class TestMinding:
 
     async def test_no_second_probe_while_one_is_under_way(self, database, clock):
         worker_id = await opened(database)
-        await parked(database, 3)
+        await wait_for_destination(database, 3)
         await clock.advance(2)
         await mind(database, RNG)
         await told(database, worker_id, waiting=1, wanted=1)
@@ -545,7 +545,7 @@ class TestMinding:
 
     async def test_closed_circuit_releases_as_many_runs_as_there_are_slots(self, database):
         await budget(database, 4)
-        await parked(database, 10)
+        await wait_for_destination(database, 10)
 
         await mind(database, RNG)
 
@@ -555,7 +555,7 @@ class TestMinding:
         worker_id = await a_worker(database, lease=_LONG)
         await told(database, worker_id, failing=5, streak=5)
         await database.execute("update duly.destinations set steady_rate = 20")
-        await parked(database, 200)
+        await wait_for_destination(database, 200)
         await clock.advance(2)
         await mind(database, RNG)
         await told(database, worker_id, healthy=2)
@@ -591,7 +591,7 @@ class TestMinding:
 
     async def test_with_a_rate_they_go_at_the_rate(self, database, clock):
         await budget(database, 100, rate=0.5)
-        await parked(database, 5)
+        await wait_for_destination(database, 5)
         worker_id = await a_worker(database, lease=_LONG)
         went = []
         for _ in range(8):
@@ -604,7 +604,7 @@ class TestMinding:
         assert went == [1, 1, 2, 2, 3, 3, 4, 4]
 
     async def test_concurrency_key_without_a_destination_gets_a_destination(self, database):
-        [run_id] = await parked(database, 1)
+        [run_id] = await wait_for_destination(database, 1)
 
         await mind(database, RNG)
         await mind(database, RNG)
@@ -612,15 +612,15 @@ class TestMinding:
         assert await boxes_of(database, run_id) == ["ready"]
 
     async def test_runs_waiting_at_open_circuits_do_not_delay_healthy_destinations(self, database, monkeypatch):
-        monkeypatch.setattr("duly.moves.admin.destinations.MINDED_MAX", 2)
+        monkeypatch.setattr("duly.moves.admin.destinations.WATCHED_MAX", 2)
         worker_id = await a_worker(database)
         ill = [f"https://{number}.example" for number in range(4)]
         for origin in ill:
             await told(database, worker_id, origin=origin, failing=5, streak=5)
         await budget(database, 4)
         for origin in ill:
-            await parked(database, 1, origin)
-        [run_id] = await parked(database, 1)
+            await wait_for_destination(database, 1, origin)
+        [run_id] = await wait_for_destination(database, 1)
 
         assert await mind(database, RNG) == 5
 
@@ -628,7 +628,7 @@ class TestMinding:
         assert await counts(database) == {"ready": 1, "blocked": 4}
 
     async def test_open_circuits_become_half_open_however_many_already_are(self, database, clock, monkeypatch):
-        monkeypatch.setattr("duly.moves.admin.destinations.MINDED_MAX", 2)
+        monkeypatch.setattr("duly.moves.admin.destinations.WATCHED_MAX", 2)
         worker_id = await a_worker(database)
         origins = [f"https://{number}.example" for number in range(5)]
         for origin in origins:
@@ -641,7 +641,7 @@ class TestMinding:
 
     async def test_second_release_of_the_same_runs_frees_no_more(self, database):
         await budget(database, 4)
-        await parked(database, 10)
+        await wait_for_destination(database, 10)
         seen = await destinations.watched(database, None, 10)
 
         going = [(seen[0], 4)]
@@ -652,7 +652,7 @@ class TestMinding:
         origins = ["https://a.example", "https://b.example"]
         for number, origin in zip((9, 3), origins, strict=True):
             await destinations.make(database, UUID(int=number), 1, origin)
-            await parked(database, 1, origin)
+            await wait_for_destination(database, 1, origin)
         seen = await destinations.watched(database, None, 10)
         lock = "select from duly.destinations where origin = $1 for update nowait"
         stuck = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
@@ -669,7 +669,7 @@ class TestMinding:
 
     async def test_circuit_closed_by_hand_releases_waiting_runs(self, database):
         await opened(database)
-        [run_id] = await parked(database, 1)
+        [run_id] = await wait_for_destination(database, 1)
         found = await close(database, 1, (await the_destination(database)).destination_id)
         assert found.state is State.CLOSED
         assert found.ramp_rate is not None
@@ -681,7 +681,7 @@ class TestMinding:
 
     async def test_verify_finds_a_run_that_waits_for_nothing(self, database, clock):
         await budget(database, 4)
-        [run_id] = await parked(database, 1)
+        [run_id] = await wait_for_destination(database, 1)
         await clock.advance(61)
 
         [broken] = await history.verify(database)

@@ -1,6 +1,6 @@
 """Defer: take leased runs from their worker that wait for something before there is an outcome.
 
-A run whose destination must not be called now is parked in `blocked`, under the origin of the destination, and no
+A run whose destination must not be called now waits in `blocked`, under the origin of the destination, and no
 attempt was made. The lease of a run that its receiver accepted passes to the receiver, and its attempt goes on. Where
 the lease was lost there is nothing to do: the run has been moved on.
 """
@@ -29,13 +29,13 @@ class Deferred(msgspec.Struct, frozen=True, gc=False):
 
 async def defer(database: Database, worker_id: UUID, deferred: Sequence[Deferred]) -> None:
     """Move each run to where it waits."""
-    parked = [(item.run, item.why.origin) for item in deferred if isinstance(item.why, WaitForDestination)]
+    waiting = [(item.run, item.why.origin) for item in deferred if isinstance(item.why, WaitForDestination)]
     taken_on = [
         awaited.TakenOn(item.run, item.started_at, timedelta(seconds=item.why.seconds))
         for item in deferred
         if isinstance(item.why, Awaited)
     ]
-    if parked:
-        await leased.await_destination(database, worker_id, parked)
+    if waiting:
+        await leased.await_destination(database, worker_id, waiting)
     if taken_on:
         await awaited.put(database, worker_id, taken_on)

@@ -1,6 +1,6 @@
 """Unroutable runs: no live worker has their handler.
 
-Many of them at the head of a queue are set aside until such a worker comes.
+Many of them at the head of a queue leave the claim index until such a worker comes.
 
 They are still ready; claims do not read past them.
 """
@@ -18,10 +18,10 @@ FIRST: Subqueue = ("", 0, 0)
 
 
 class UnroutableLimits(msgspec.Struct, frozen=True):
-    """The number of unroutable runs at the head of a queue from which on they are set aside."""
+    """The number of unroutable runs at the head of a queue from which on they are marked."""
 
     runs: int = 1_000  # a few hundred may have a handler whose workers are about to come
-    runs_more: int = 100  # if some of the handler are set aside already
+    runs_more: int = 100  # if some of the handler are marked already
     looks: int = UNROUTABLE_MAX  # among so many
     subqueues: int = 500  # in one step
 

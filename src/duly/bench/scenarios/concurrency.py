@@ -1,4 +1,4 @@
-"""`gates`: no-op runs under many concurrency keys with one slot each, all due at once, until the last is settled.
+"""`concurrency`: no-op runs under many concurrency keys with one slot each, all due at once, until the last is settled.
 
 They are submitted in one transaction, so they become visible together, and the clock runs from its commit: so staging
 them, starting each when the one before it has ended, claiming, running and settling are all in the figure. The baseline

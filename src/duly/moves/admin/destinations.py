@@ -31,7 +31,7 @@ from duly.store.connection.database import Database
 from duly.store.tables import destinations
 from duly.store.tables.destinations import Allowed, Destination, DestinationReport, WatchedDestination
 
-MINDED_MAX = 1_000
+WATCHED_MAX = 1_000
 _LOOKS_MAX = 5
 _NOTHING_KNOWN = Health()
 _NOTHING_ALLOWED = {"slots": 0, "tokens": 0}
@@ -53,14 +53,14 @@ async def mind(database: Database, rng: Rng) -> int:
 
     Returns how many destinations need attention.
     """
-    needing, watched = 0, await destinations.watched(database, None, MINDED_MAX)
+    needing, watched = 0, await destinations.watched(database, None, WATCHED_MAX)
     while watched:
         needing += len(watched)
         await _see_to(database, watched, rng)
-        parked = [one for one in watched if one.has_waiting_runs]
+        waited_for = [one for one in watched if one.has_waiting_runs]
         # However many runs wait for failing destinations, those behind them are looked at.
-        is_all = len(parked) < MINDED_MAX
-        watched = [] if is_all else await destinations.watched(database, parked[-1], MINDED_MAX)
+        is_all = len(waited_for) < WATCHED_MAX
+        watched = [] if is_all else await destinations.watched(database, waited_for[-1], WATCHED_MAX)
     return needing
 
 

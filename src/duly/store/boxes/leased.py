@@ -82,14 +82,14 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
     return {(row[0], row[1]) for row in rows}
 
 
-async def await_destination(database: Database, worker_id: UUID, parked: Sequence[tuple[Run, str]]) -> set[Handle]:
+async def await_destination(database: Database, worker_id: UUID, waiting: Sequence[tuple[Run, str]]) -> set[Handle]:
     """Move runs to `blocked`, each waiting for its origin, without using up their attempt. Returns those that were there."""
     rows = await database.fetch(
         SQL["await_destination"],
         worker_id,
-        [run.run_id for run, _ in parked],
-        [run.fence for run, _ in parked],
-        [origin for _, origin in parked],
+        [run.run_id for run, _ in waiting],
+        [run.fence for run, _ in waiting],
+        [origin for _, origin in waiting],
     )
     return {(row[0], row[1]) for row in rows}
 

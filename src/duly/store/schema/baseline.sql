@@ -822,7 +822,7 @@ create table duly.destinations (
     healthy_before     integer not null default 0,      -- in the older half
     failing_before     integer not null default 0,
     steady_rate        double precision,                -- healthy answers a second, in stretches in which it was closed
-    ramp_rate          double precision,                -- after an outage, while something is parked: no more a second
+    ramp_rate          double precision,                -- after an outage, while runs wait for it: no more a second
     ramp_grows         boolean not null default false,
     ramp_until         timestamptz not null default '-infinity',
     tokens             double precision not null default 1, -- of the rate, as of counted_at

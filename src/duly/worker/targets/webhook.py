@@ -81,7 +81,7 @@ class Permits(Protocol):
     """The admission of requests to destinations."""
 
     async def enter(self, tenant: int, origin: str, *, is_retry: bool = False) -> bool:
-        """Ask for a slot. False: not now, and the run is parked. After True, call `leave`."""
+        """Ask for a slot. False: not now, and the run waits in `blocked`. After True, call `leave`."""
         ...
 
     def is_probing(self, tenant: int, origin: str) -> bool:
@@ -246,7 +246,7 @@ class Sender:
     async def _unsigned(self, context: RunContext, call: _Call) -> _End:
         """Postpone the run: nothing was sent, so no attempt was made."""
         self._log(context, call, "webhook put off: its signing secret cannot be read now")
-        # A parked run goes on at the next tick: holding the slot for a moment keeps it from looping.
+        # A waiting run goes on at the next tick: holding the slot for a moment keeps it from looping.
         await self._clock.sleep(min(_UNSIGNED_SECONDS, max(0.0, self._left(call) / 2)))
         return _End(WaitForDestination(call.url.origin), Verdict.IGNORED)
 

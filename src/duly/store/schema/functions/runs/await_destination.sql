@@ -1,7 +1,7 @@
--- Runs whose destination is not to be called now are parked: they wait in blocked for their destination.
+-- Runs whose destination must not be called now wait for it in blocked.
 -- docs/decisions/0028-targets-travel-with-the-run.md says why.
 
--- Park: take runs that were not started back from their worker, without using up their attempt. As with a retry, the slot of an
+-- Take runs that were not started back from their worker, without using up their attempt. As with a retry, the slot of an
 -- overlap is kept, because the run goes on; any other concurrency key's is given back, and what waits for a rate only has none to give. One whose cancel
 -- is under way ends here.
 create or replace function duly.await_destination(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_origins text[])
@@ -20,7 +20,7 @@ begin
         delete from duly.leased using unnest(p_run_ids, p_fences, p_origins) as held(run_id, fence, origin)
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.*, held.origin, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
-    parked as (
+    waiting as (
         insert into duly.blocked ({run}, waits_for, key, blocked_at)
         select {run: attempt = attempt - 1, options = case when options ? 'overlap' then options || '{"has_slot": true}' else options end},
                'destination', origin, v_now
@@ -42,7 +42,7 @@ begin
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
--- Unpark: let the oldest of those that wait for a destination go on. They have waited. One that has to enter a concurrency key of its own goes by way of
+-- Let the oldest of those that wait for a destination go on. They have waited. One that has to enter a concurrency key of its own goes by way of
 -- timers, as a retry does; stage lets it in.
 create or replace function duly.release_destination_runs(p_tenant integer, p_origin text, p_limit integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$

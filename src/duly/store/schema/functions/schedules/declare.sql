@@ -47,7 +47,7 @@ begin
         on conflict (tenant, source) do update set applied_at = excluded.applied_at, applied_by = excluded.applied_by;
 end $$;
 
--- Record that a file took jobs away itself, so that their cancels can be told from others later.
+-- Record that a file took jobs away itself, so that their cancels can be distinguished from others later.
 create or replace function duly.mark_taken_out(p_tenant integer, p_job_ids uuid[]) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 begin

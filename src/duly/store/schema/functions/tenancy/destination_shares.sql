@@ -98,7 +98,7 @@ begin
         ceiling := greatest(0, least(ceiling, v_report.holds + greatest(0, v_budget - v_others.slots - v_report.holds)));
         v_slots := greatest(v_report.holds, ceiling);
 
-        -- Reservations: for those who wait; and for those who may come, unless others or parked runs wait.
+        -- Reservations: for those who wait; and for those who may come, unless others or waiting runs wait.
         rate := duly.destination_rate(v_row, v_now);
         granted := null;
         first_seconds := null;
