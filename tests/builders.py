@@ -71,6 +71,7 @@ def a_submission(
     callbacks: Callbacks | None = None,
     expires_at: datetime | None = None,
     expires_after: float | None = None,
+    redact: Sequence[str] = (),
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
     asked = {
@@ -83,6 +84,7 @@ def a_submission(
         "callbacks": callbacks,
         "expires_at": None if expires_at is None else expires_at.timestamp(),
         "expires_seconds": expires_after,
+        "redact": tuple(redact) or None,
         "depends_on": tuple(
             (str(one), "success") if isinstance(one, UUID) else (str(one[0]), one[1]) for one in depends_on
         ),
@@ -172,6 +174,9 @@ async def claimed(
 ) -> list[Run]:
     """Claim what a worker can get."""
     return await claim(database, worker_id, queues, [HANDLER], limit, weights)
+
+
+BOTH_CLAIMS = pytest.mark.parametrize("way_to_claim", ["claim", "claim_all"], indirect=True)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from duly.store.boxes import ready
 from duly.store.connection import test_clock
 from duly.store.connection.database import Database
 from duly.store.schema.migrate import migrate
@@ -43,6 +45,11 @@ OTHERS = f"""
 select pg_terminate_backend(pid) from pg_stat_activity
  where datname = current_database() and backend_type = 'client backend' and application_name <> '{KEPT}'
 """
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C, and let child processes heed it, also where a shell started the tests in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -190,6 +197,12 @@ async def database(database_url: str, kept: Kept, clock: ManualClock):
     async with kept.lent(clock) as opened:
         clock.moves(opened)
         yield opened
+
+
+@pytest.fixture
+def way_to_claim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claim as a worker does that is busy, or as one that was idle."""
+    monkeypatch.setitem(ready.SQL, "claim", ready.SQL[request.param])
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.builders import counts
+from tests.hints import a_submit_that_stays_open
 
 ONE = {"target": A_TARGET}
 
@@ -38,7 +39,8 @@ async def test_lines_that_are_refused_do_not_hold_up_the_others(api, database, f
         {**ONE, "schedule": {"trigger": {"type": "cron", "expr": "61 * * * *"}}},
         b"",
     )
-    answer = await send(api, body)
+    async with a_submit_that_stays_open(database.url):  # So the hints are sent after the commit.
+        answer = await send(api, body)
 
     found = told(answer)
     assert [one["line"] for one in found] == [1, 3, 4, 6, 7, 8]

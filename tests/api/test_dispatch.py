@@ -8,6 +8,7 @@ import pytest
 
 from duly.store.retention import Expiring, forget_expired
 from tests.api.front import A_TARGET, EVERY_HOUR
+from tests.hints import a_submit_that_stays_open, listening
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 EVERY_DAY = {"trigger": {"type": "cron", "expr": "0 3 * * *"}}  # its first is hours away
@@ -365,9 +366,19 @@ class TestTenants:
         assert (await api.a_job(name="report"))["job_id"] != (await stranger.a_job(name="report"))["job_id"]
 
 
-async def test_a_job_due_now_wakes_the_workers_of_its_queue_after_the_commit(api, front):
-    await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "mail"})
-    await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "slow", "schedule": EVERY_DAY})
+async def test_a_job_due_now_wakes_the_workers_of_its_queue_with_the_commit(api, front, database):
+    async with listening(database.url) as heard:
+        created = await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "mail"})
+        await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "slow", "schedule": EVERY_DAY})
+
+        assert await heard.all() == [("mail", A_TARGET["handler"])], created.text
+    assert front.woken == []
+
+
+async def test_beside_a_transaction_that_stays_open_the_wake_up_follows_the_commit(api, front, database):
+    async with a_submit_that_stays_open(database.url):
+        await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "mail"})
+        await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "slow", "schedule": EVERY_DAY})
 
     assert front.woken == ["mail"]
 

@@ -91,8 +91,10 @@ async def a_running_one(database, *, queue, tenant=1):
 
 async def finished(connection, worker_id, run, clock):
     """Let a run succeed in a transaction that may stay open."""
-    finish = "select duly.finish($1, array[$2::tid], array[$3::bigint], array[$4::timestamptz], array[$4], array[null::jsonb])"
-    assert await connection.fetchval(finish, worker_id, run.tid, run.fence, clock.at)
+    finish = (
+        "select duly.finish($1, array[$2::tid], array[$3::bigint], array[$4::float8], array[$4], array[null::jsonb])"
+    )
+    assert await connection.fetchval(finish, worker_id, run.tid, run.fence, clock.at.timestamp())
 
 
 def kinds(events):

@@ -142,10 +142,10 @@ async def test_overload_appears_in_queues_and_metrics(front, api, database, cloc
 
     assert (seen["is_overloaded"], seen["age_limit_seconds"], seen["desired_workers"]) == (True, 60.0, 1)
     assert len(seen["upcoming"]) == 15
-    assert 'duly_queue_overloaded{queue="mail",tenant="1"} 1.0' in scraped
-    assert 'duly_queue_overload_age_seconds{queue="mail",tenant="1"} 90.0' in scraped
-    assert 'duly_shed_submissions_total{queue="mail",tenant="1"} 1.0' in scraped
-    assert 'duly_desired_workers{queue="mail"} 1.0' in scraped
+    assert 'duly_queue_overloaded{tenant="1",queue="mail"} 1' in scraped
+    assert 'duly_queue_overload_age_seconds{tenant="1",queue="mail"} 90.0' in scraped
+    assert 'duly_api_shed_submissions_total{tenant="1",queue="mail"} 1' in scraped
+    assert 'duly_desired_workers{queue="mail"} 1' in scraped
 
 
 async def test_the_limit_is_changed_by_the_operator_while_it_runs(front, api, database, clock):

@@ -41,10 +41,10 @@ SMALL = {
 }
 # What every result of these tells besides; a fault in it would go unseen until someone reads a figure.
 MORE = {
-    "submit": {"one_by_one", "baseline"},
+    "submit": {"one_by_one", "one_by_one_sync", "baseline"},
     "drain": {"cpu_us_per_run", "baseline"},
     "concurrency": {"cpu_us_per_run", "baseline"},
-    "latency": {"baseline_ms"},
+    "latency": {"sync_ms", "baseline_ms"},
     "burst": {"recorded_skew_ms", "baseline"},
     "recurring": {"recorded_skew_ms", "windows", "cpu_percent"},
     "fair": {"samples_beside"},

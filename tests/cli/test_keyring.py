@@ -79,4 +79,4 @@ def test_worker_with_a_keyring_and_without_an_app_requires_the_webhooks_flag(dat
 
     assert "name the app" in inside("worker", *more, cwd=tmp_path).stderr
     with running("worker", *more, "--webhooks", "7", cwd=tmp_path) as worker:
-        worker.wait_for_line("serves default with @webhook")
+        assert "@webhook" in worker.wait_for_line("serves default with ")

@@ -15,7 +15,7 @@ from duly.settings import SettingsError
 from duly.store.connection.database import Unavailable
 from tests.cli.processes import duly, environment
 
-HEAVY = ("asyncio", "asyncpg", "litestar", "msgspec", "prometheus_client", "rich", "uvicorn", "uvloop")
+HEAVY = ("asyncio", "asyncpg", "litestar", "msgspec", "rich", "uvicorn", "uvloop")
 LIST_HEAVY = f"""
 import sys
 from duly.cli.main import call

@@ -13,6 +13,8 @@ async def docs(stranger):
     failed = []
     stranger.page.on("requestfailed", lambda request: failed.append(request.url))
     stranger.page.on("response", lambda response: failed.append(response.url) if response.status >= 400 else None)
+    # Of many operations only those in view are drawn, so all have to be.
+    await stranger.page.set_viewport_size({"width": 1280, "height": 120 * len(OPERATIONS)})
     await stranger.page.goto(f"{stranger.house.url}/docs")
     await expect(stranger.page.locator(".opblock")).to_have_count(len(OPERATIONS))
     yield stranger

@@ -46,8 +46,8 @@ ALLOWED = {
     # Start the database, so they run before there is a clock; the server inherits our environment.
     "postgres/processes.py": {"time.monotonic", "time.sleep"},
     "postgres/embedded.py": {"asyncio.sleep", "time.monotonic", "time.sleep", "os.environ"},
-    # Becomes psql, which inherits our environment.
-    "cli/commands/system/psql.py": {"os.environ"},
+    # psql and its like inherit our environment.
+    "postgres/clients.py": {"os.environ"},
 }
 
 

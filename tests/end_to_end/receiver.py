@@ -18,6 +18,7 @@ class Receiver:
         self.most_at_once = 0
         self.arrivals: list[tuple[float, int]] = []  # when, and with what it was answered
         self.attempts: Counter[str] = Counter()  # by the ids of runs
+        self.heads: list[dict[str, str]] = []  # of requests, with names in small letters
         self._at_once = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -70,6 +71,7 @@ class Receiver:
                 head = (await reader.readuntil(HEAD_END)).decode().lower()
                 fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
                 await reader.readexactly(int(fields.get("content-length", 0)))
+                self.heads.append(fields)
                 status = await self._work(fields["x-run-id"])
                 writer.write(f"HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n".encode())
                 await writer.drain()

@@ -28,7 +28,7 @@ STEPPED = "stepped_inside"
 # The moves, and what they call on their way that reads and writes on its own account.
 MOVES = re.split(
     r"\s+",
-    """claim stage settle finish hand_back retire leave release cancel carry_out
+    """claim claim_all stage settle finish hand_back retire leave release cancel carry_out
 submit_one submit_many pause edit withdraw take_next_fire cancel_schedule
 check_dependents add_dependencies open_dependents""",
 )
@@ -182,19 +182,22 @@ def few_turns(stepped, sides, stepped_database, clock):
     return all_orders
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+@test_pairs.both_claims(STORIES)
+@pytest.mark.usefixtures("way_to_claim")
 async def test_interleaved_moves_have_one_winner_between_any_two_statements(story, few_turns):
-    assert await few_turns(story, TURNS_MAX) > 10
+    assert await few_turns(story, TURNS_MAX) > 8
 
 
-@pytest.mark.parametrize("story", LONG_STORIES, ids=lambda story: story.__name__)
+@test_pairs.both_claims(LONG_STORIES)
+@pytest.mark.usefixtures("way_to_claim")
 async def test_interleaved_long_moves_have_one_winner_between_any_two_statements(story, few_turns):
     assert await few_turns(story, TURNS_MAX_OF_MANY) > 10
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("story", [*STORIES, *LONG_STORIES], ids=lambda story: story.__name__)
+@test_pairs.both_claims([*STORIES, *LONG_STORIES])
+@pytest.mark.usefixtures("way_to_claim")
 async def test_with_a_turn_more(story, few_turns):
     assert await few_turns(story, TURNS_MAX_OF_PROOF) > 10
 

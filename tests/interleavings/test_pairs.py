@@ -826,7 +826,19 @@ class WaitingRunIsCancelledWhileItsSlotFrees:
         assert await boxes_of(database, self.waiting[1]) == ["ready"]
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def both_claims(stories):
+    """Tell each story, and those of a claim once more with that of a worker that was idle."""
+    plain = [pytest.param(story, "claim", id=story.__name__) for story in stories]
+    idle = [
+        pytest.param(story, "claim_all", id=f"{story.__name__} when idle")
+        for story in stories
+        if "Claim" in story.__name__
+    ]
+    return pytest.mark.parametrize(("story", "way_to_claim"), plain + idle, indirect=["way_to_claim"])
+
+
+@both_claims(STORIES)
+@pytest.mark.usefixtures("way_to_claim")
 async def test_in_every_order_there_is_one_winner(story, every_order):
     number = await every_order(story)
 

@@ -32,6 +32,7 @@ from tests.builders import (
     staged,
 )
 from tests.clock import START
+from tests.interleavings.test_pairs import both_claims
 from tests.schedules.stories import (
     FOR_GOOD,
     MINUTE,
@@ -588,7 +589,8 @@ class StageAndStageOfACohort(OnOneSchedule):
         assert await self.all_of(database) == minutes(1, 2, 3)
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+@both_claims(STORIES)
+@pytest.mark.usefixtures("way_to_claim")
 @pytest.mark.timeout(120)
 async def test_interleaved_moves_repeat_no_occurrence_and_lose_no_next_fire(story, every_order):
     assert await every_order(story) >= 4

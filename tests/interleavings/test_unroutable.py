@@ -9,6 +9,7 @@ from duly.moves.workflows.workflows import run_workflow_tasks
 from duly.store.tables import workflows
 from tests.builders import HANDLER, QUEUE, a_ready_run, a_worker, counts
 from tests.graphs import a_workflow
+from tests.interleavings.test_pairs import both_claims
 
 TYPO = "app:typo"
 FEW = UnroutableLimits(runs=3, runs_more=2, looks=6)
@@ -172,6 +173,7 @@ class BringBackAndSetAside(Strangers):
         assert {run.run_id for run in await claiming(newcomer)(database)} == self.strangers
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+@both_claims(STORIES)
+@pytest.mark.usefixtures("way_to_claim")
 async def test_in_every_order_no_run_is_forgotten(story, every_order):
     assert await every_order(story) >= 4

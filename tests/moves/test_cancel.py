@@ -299,7 +299,9 @@ class TestSchedule:
         transaction = scheduler.transaction()
         await transaction.start()
         holder = RNG.uuid()
-        held = await scheduler.fetch("select * from duly.lease_shards($1, 's', '0', '2 seconds', null)", holder)
+        held = await scheduler.fetch(
+            "select * from duly.lease_shards($1, 's', '0', '2 seconds', null, null, null)", holder
+        )
         await scheduler.fetch(
             "select * from duly.stage($1, $2, $3, '5 seconds', 10, now(), '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
             holder,

@@ -9,8 +9,10 @@ from duly.domain.runs.outcome import Failed
 from duly.moves.claim import claim
 from duly.moves.settle import hand_back
 from duly.store.boxes import history, ready
+from duly.store.connection.database import Database
 from duly.store.tables import workers
 from tests.builders import (
+    BOTH_CLAIMS,
     HANDLER,
     LEASE,
     RNG,
@@ -29,6 +31,8 @@ from tests.builders import (
     staged,
 )
 from tests.clock import START
+
+pytestmark = [BOTH_CLAIMS, pytest.mark.usefixtures("way_to_claim")]
 
 
 async def test_claimed_run_is_leased_to_the_worker_and_in_no_other_box(database):
@@ -57,6 +61,25 @@ async def test_no_more_than_the_limit_is_claimed(database):
 
     assert len(await claimed(database, worker_id, limit=3)) == 3
     assert await counts(database) == {"ready": 2, "leased": 3}
+
+
+async def test_a_claim_locks_no_more_than_it_takes(database):
+    for _ in range(5):
+        await a_ready_run(database)
+    first, second = await a_worker(database), await a_worker(database)
+
+    async with database.transaction() as open_transaction:
+        assert len(await claimed(open_transaction, first, limit=2)) == 2
+        async with Database(database.url, clock=database.clock) as beside:
+            assert len(await claimed(beside, second)) == 3
+
+
+async def test_due_runs_and_runs_ahead_of_their_moment_are_claimed_where_there_is_room(database):
+    due, ahead = await a_ready_run(database), await a_ready_run(database, delay=3)
+
+    runs = await claimed(database, await a_worker(database), limit=2)
+
+    assert {run.run_id for run in runs} == {due, ahead}
 
 
 async def test_a_limit_smaller_than_the_number_of_queues_still_holds_and_each_queue_gets_its_turn(database):

@@ -15,6 +15,7 @@ from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.tables import limits
 from tests.builders import (
+    BOTH_CLAIMS,
     HANDLER,
     QUEUE,
     a_ready_run,
@@ -26,6 +27,8 @@ from tests.builders import (
     settled,
     taken_on,
 )
+
+pytestmark = [BOTH_CLAIMS, pytest.mark.usefixtures("way_to_claim")]
 
 EVERYTHING = Scope()
 

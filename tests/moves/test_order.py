@@ -10,7 +10,9 @@ from duly.moves.admin.pause import pause_scope
 from duly.store.boxes import history
 from duly.store.tenancy import tenants
 from duly.store.tenancy.tenants import Limits
-from tests.builders import a_ready_run, a_worker, by_rank_alone, claimed, many_ready_runs
+from tests.builders import BOTH_CLAIMS, a_ready_run, a_worker, by_rank_alone, claimed, many_ready_runs
+
+pytestmark = [BOTH_CLAIMS, pytest.mark.usefixtures("way_to_claim")]
 
 
 def by_tenant(runs) -> dict[int, int]:

@@ -10,6 +10,7 @@ from duly.moves.submit import submit
 from duly.store.boxes import history, runs
 from duly.store.tables import pauses
 from tests.builders import (
+    BOTH_CLAIMS,
     a_key,
     a_leased_run,
     a_ready_run,
@@ -25,6 +26,8 @@ from tests.builders import (
     staged,
 )
 from tests.clock import START
+
+pytestmark = [BOTH_CLAIMS, pytest.mark.usefixtures("way_to_claim")]
 
 QUEUES = ["default", "mail"]
 

@@ -1,11 +1,9 @@
 """Stories of how a design like this breaks: each has a number, and a test named for it, here where no other file is about it."""
 
-import asyncio
 import re
 from importlib.resources import files
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from duly.moves.submit import submit
@@ -22,7 +20,6 @@ from tests.builders import (
     settled,
     staged,
 )
-from tests.store.schema import texts
 
 SHARED_COLUMNS = 16
 TESTS = Path(__file__).parents[1]
@@ -118,7 +115,7 @@ async def test_story_12_a_low_priority_waits_for_its_handicap_only_while_others_
 
 async def test_story_16_planner_settings_apply_to_the_functions_alone(database):
     """A start-up parameter is refused by a pooler, and a plain SET leaks to its next client."""
-    hot = [function for statement in HOT for function in re.findall(r"duly\.(\w+)\(", statement)]
+    hot = [function for statement in HOT for function in re.findall(r"from duly\.(\w+)\(", statement)]
     rows = await database.fetch("select proname, proconfig from pg_proc where proname = any ($1)", hot)
 
     assert len(hot) == len(HOT)
@@ -166,22 +163,6 @@ async def test_story_27_work_due_now_becomes_ready_without_staging(database):
 
     assert run.run_id == run_id
     assert (await staged(database)).count == 0
-
-
-async def test_story_27_no_move_notifies_inside_its_transaction(database):
-    """A notification takes one lock for the whole server at commit: the hint comes from a connection of its own, later."""
-    heard: list[str] = []
-    listener = await asyncpg.connect(database.url)
-    await listener.add_listener("duly_ready", lambda *told: heard.append(told[-1]))
-    worker_id = await a_worker(database)
-    await a_ready_run(database)
-    [run] = await claimed(database, worker_id)
-    await settled(database, worker_id, run)
-    await asyncio.sleep(0.05)
-
-    assert heard == []
-    assert not any("pg_notify" in text.lower() for text in texts().values())
-    await listener.close()
 
 
 @pytest.mark.parametrize("days", [1, 400, 30_000])

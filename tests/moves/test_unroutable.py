@@ -3,6 +3,8 @@
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
+
 from duly.domain.runs.outcome import Failed
 from duly.domain.runs.retry import Retry
 from duly.moves.cancel import cancel_run
@@ -16,6 +18,7 @@ from duly.store.boxes.ready import depth, unroutable
 from duly.store.connection.session import Sessions
 from duly.store.tables import remote_workers
 from tests.builders import (
+    BOTH_CLAIMS,
     HANDLER,
     QUEUE,
     a_ready_run,
@@ -28,6 +31,8 @@ from tests.builders import (
     settled,
     staged,
 )
+
+pytestmark = [BOTH_CLAIMS, pytest.mark.usefixtures("way_to_claim")]
 
 TYPO = "app:typo"
 FEW = UnroutableLimits(runs=3, runs_more=2, looks=6)

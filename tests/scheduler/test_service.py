@@ -73,7 +73,7 @@ async def test_scheduler_health_reports_the_lag_in_seconds(database, clock, sche
 
 
 async def test_after_an_error_it_believes_to_hold_nothing(scheduler, monkeypatch):
-    async def broken(*_):
+    async def broken(*_, **__):
         raise Unavailable("gone")
 
     await scheduler.renew()
@@ -172,7 +172,9 @@ async def test_a_hint_is_followed_by_a_look_at_once_and_by_a_hint_to_the_workers
     async with Database(database_url, clock=SystemClock()) as database:
         scheduler = Scheduler(database, name="first", rng=Rng(1), log=Log("test"))
         woken = asyncio.Event()
-        listening = asyncio.create_task(hints.listen(database, {hints.READY_CHANNEL: woken.set}, lambda: False))
+        listening = asyncio.create_task(
+            hints.listen(database, {hints.READY_CHANNEL: lambda _: woken.set()}, lambda: False)
+        )
         running = asyncio.create_task(scheduler.run())
         async with asyncio.timeout(20):
             while not scheduler.health.stepped_at or await listeners(database) < 2:

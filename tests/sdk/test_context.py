@@ -74,8 +74,10 @@ def test_run_context_shows_ids_attempt_and_times(services):
 
 
 def test_the_deadline_counts_from_the_start(services):
-    assert RunContext(a_run(), services, started_at=AT).deadline is None
-    assert RunContext(a_run(timeout_seconds=30.0), services, started_at=AT).deadline == AT + timedelta(seconds=30)
+    assert RunContext(a_run(), services, started=AT.timestamp()).deadline is None
+    assert RunContext(a_run(timeout_seconds=30.0), services, started=AT.timestamp()).deadline == AT + timedelta(
+        seconds=30
+    )
 
 
 def test_a_log_line_is_an_event_and_its_fields(services):

@@ -141,7 +141,7 @@ class TestWellBehaved:
 
     def test_requests_in_a_row_are_answered_in_a_row(self, api):
         one = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
-        answer = api.ask(one * 20 + request("/startupz", "Host: a"))
+        answer = api.ask(one * 20 + request("/healthz", "Host: a"))
 
         assert answer.raw.count(b"HTTP/1.1 200 OK") == 21
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from duly.domain.errors import InvalidOption
 from tests.simulation.ledger import CAP_SECONDS
 from tests.simulation.part import Part, submit_until_answered
 from tests.simulation.processes import draw_submission
@@ -47,7 +48,14 @@ class Expiries(Part):
                         expires_at=moment.timestamp(),
                     )
                 )
-            await submit_until_answered(process, database, asked, f"{process.name}/{number}")
+            try:
+                await submit_until_answered(process, database, asked, f"{process.name}/{number}")
+            except InvalidOption:  # the clock was set forwards before a repeated try
+                if not any(self._is_past(job.options.policy.expires_at) for job in asked):
+                    raise
+
+    def _is_past(self, expires_at: float | None) -> bool:
+        return expires_at is not None and expires_at < self.world.database_now().timestamp()
 
     def _expiry(self, run_id: UUID) -> datetime | None:
         created = self.ledger.created.get(run_id)

@@ -212,7 +212,7 @@ class SimulatedCrew:
             return None
         name = (run.run_id, run.fence)
         script = msgspec.json.decode(run.payload or "", type=Arguments).script
-        context = RunContext(run, None, started_at=started_at, saved=saved)  # type: ignore[arg-type]
+        context = RunContext(run, None, started=started_at, saved=saved)  # type: ignore[arg-type]
         self._busy[name] = asyncio.get_running_loop().create_task(act(context, script, in_child=True))
         try:
             async with asyncio.timeout(timeout):

@@ -61,10 +61,14 @@ select oid::regclass::text from pg_class
 
 @cache
 def statement_names() -> dict[str, str]:
-    """Name each statement of the store by its text: `ready.claim`, `leased.settle`."""
+    """Name each statement of the store by its text: `ready.claim`, `leased.settle`. Both ways to claim have one name."""
     folder = Path(str(files("duly.store").joinpath("sql")))
     boxes = sorted(path.relative_to(folder).with_suffix("") for path in folder.rglob("*.sql"))
-    return {text: f"{box.name}.{name}" for box in boxes for name, text in load(box.as_posix()).items()}
+    return {
+        text: f"{box.name}.{name}".replace("ready.claim_all", "ready.claim")
+        for box in boxes
+        for name, text in load(box.as_posix()).items()
+    }
 
 
 def _message(kind: bytes, body: bytes) -> bytes:

@@ -39,7 +39,7 @@ async def fetched(database, query, *args):
 
 def finishing(worker_id, run):
     """Give the statement that finishes a run."""
-    return leased.SQL["finish"], worker_id, [run.tid], [run.fence], [run.due_at], [run.due_at], ["1"]
+    return leased.SQL["finish"], worker_id, [run.tid], [run.fence], *[[run.due_at.timestamp()]] * 2, ["1"]
 
 
 @pytest.fixture(params=["few", "many"])

@@ -252,7 +252,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
     "note overloads": (overloads.SQL["record"], lambda s: ("60 seconds", 2_000)),
     "note staging": (recovery.SQL["record_staging"], lambda s: ("1 hour", WORKER)),
-    "shards": (shards.SQL["lease"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
+    "shards": (shards.SQL["lease"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a", None, None)),
     "take an event": (events.SQL["take_event"], lambda s: (9, "/shop", a_key(), "type 7", "{}", None)),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False, False)),
     "backfills of a tenant": (
@@ -296,10 +296,17 @@ HOT: dict[str, tuple[str, Arguments]] = {
         destinations.SQL["page_failures"],
         lambda s: (1, "https://7.example", START + timedelta(days=99), WORKER, 1, BATCH // 50),
     ),
+    "claim all": (ready.SQL["claim_all"], lambda s: (WORKER, ["default"], [1], ["greet"], BATCH)),
+    "claim all of three queues": (
+        ready.SQL["claim_all"],
+        lambda s: (WORKER, ["mail", "default", "reports"], [1, 1, 1], ["greet"], BATCH),
+    ),
+    "claim all of one queue": (ready.SQL["claim_all"], lambda s: (WORKER, ["own"], [1], ["greet"], BATCH)),
+    "idle claim of all": (ready.SQL["claim_all"], lambda s: (WORKER, ["idle"], [1], ["greet"], BATCH)),
     "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], [1], ["greet"], BATCH)),
     "finish": (
         leased.SQL["finish"],
-        lambda s: (WORKER, s["slots"], s["fences"], [START] * s["held"], [START] * s["held"], [None] * s["held"]),
+        lambda s: (WORKER, s["slots"], s["fences"], *[[START.timestamp()] * s["held"]] * 2, [None] * s["held"]),
     ),
     "settle": (
         leased.SQL["settle"],
@@ -506,6 +513,8 @@ ANSWER_NOTHING = {
     "look for waiters at a free place",
     "what a file asks for",
     "idle claim",
+    "idle claim of all",
+    "claim all of one queue",
     "was it me",
     "what is declared",
     "timed by other data",
@@ -532,12 +541,14 @@ async def connect(url: str) -> asyncpg.Connection:
 async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     """Choose what the statements are called with."""
     await connection.fetch(
-        workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [], [], "{}", None
+        workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [], [], "{}", None, None
     )
     for worker_id, tenant in ((REMOTE, 2), (REMOTE_OF_THE_FIRST, 1)):
         await connection.execute(A_REMOTE.format(worker_id=worker_id, tenant=tenant))
     lent = await connection.fetch("select run_id, fence from duly.leased where worker_id = $1 limit $2", REMOTE, BATCH)
-    held = await connection.fetch("select * from duly.lease_shards($1, 'scheduler', '0', '1 hour', null)", SCHEDULER)
+    held = await connection.fetch(
+        "select * from duly.lease_shards($1, 'scheduler', '0', '1 hour', null, null, null)", SCHEDULER
+    )
     mine = await connection.fetch(
         "select ctid, fence, run_id from duly.leased where worker_id = $1 order by run_id limit $2", WORKER, BATCH
     )
@@ -769,6 +780,22 @@ async def test_claim_scans_recently_taken_entries_only_once(own_database_url):
     finally:
         await connection.close()
         await watcher.close()
+
+
+async def test_claim_of_all_reads_what_it_takes_and_no_more(large):
+    connection = await connect(large)
+    try:
+        values = await sample(connection)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(IN_A_ROW.replace("3000", str(BATCH)))
+        for _ in range(7):
+            answered, touched = await call(connection, "claim all of one queue", values)
+            assert answered == BATCH
+            assert touched["ready"] <= 4 * BATCH
+        await transaction.rollback()
+    finally:
+        await connection.close()
 
 
 HELD = "insert into duly.pauses (tenant, queue, reason, paused_by, paused_at) values ($1, $2, 'stop', 'a test', duly.clock_now())"

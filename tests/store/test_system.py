@@ -241,7 +241,7 @@ async def test_host_clock_of_an_ended_process_is_forgotten(well, clock):
     assert await clocks.recorded(well) == []
     await clock.advance(600)
     await clocks.record(well, ["worker"], "new:1")
-    assert await well.fetchval("select array_agg(name) from duly.host_clocks") == ["new:1"]
+    assert await well.fetchval("select array_agg(name) from duly.processes") == ["new:1"]
 
 
 async def test_doctor_reports_a_set_back_database_clock_and_when_schedules_resume(well, clock):

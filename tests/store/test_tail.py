@@ -417,7 +417,7 @@ class TestCost:
 
 def arguments(tail):
     end, still_open = tail._position.arguments()
-    return end, str(tail._position.end + 1_000), still_open, [1.0], [1.0]
+    return end, str(tail._position.end + 1_000), still_open, [1.0], [1.0], [1.0]
 
 
 def test_a_position_with_fewer_open_transactions_has_seen_no_more():

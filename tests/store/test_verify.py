@@ -51,6 +51,24 @@ async def test_story_26_a_run_in_two_boxes_is_found_with_their_names(database):
     assert set(found["detail"].split(", ")) == {"ready", "dead"}
 
 
+async def test_a_run_that_succeeded_twice_or_may_again_is_found(database):
+    worker_id, run = await a_leased_run(database)
+    await settled(database, worker_id, run)
+    again = "insert into duly.{} ({}) select {} from duly.attempts where run_id = $1"
+    columns = (
+        "run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became, queue, handler"
+    )
+
+    await database.execute(again.format("attempts", columns, columns), run.run_id)
+    assert await broken(database) == ["run that succeeded twice"]
+
+    columns = "run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,"
+    columns += " payload_stored, queue, handler"
+    values = "distinct run_id, job_id, scheduled_at, due_at, 1, tenant, 1, 5, 0, false, false, queue, handler"
+    await database.execute(again.format("ready", columns, values), run.run_id)
+    assert await broken(database) == ["run that succeeded and is in a box", "run that succeeded twice"]
+
+
 async def test_story_26_an_active_schedule_without_its_next_fire_is_found(database):
     await an_active_schedule(database, name="nightly")
     await database.execute("delete from duly.timers")

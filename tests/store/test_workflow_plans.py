@@ -36,7 +36,7 @@ async def fetched(database, *calls):
 
 def finishing(worker_id, runs):
     """Give the statement that finishes runs."""
-    moments = [run.due_at for run in runs]
+    moments = [run.due_at.timestamp() for run in runs]
     return (
         leased.SQL["finish"],
         worker_id,

@@ -26,6 +26,7 @@ from duly.store.boxes import runs
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables import workers
 from duly.store.tables.workers import Identity
+from duly.worker import claim as claiming
 from duly.worker.engine import Engine
 from duly.worker.handlers import Handler, Registry
 from duly.worker.service import Worker, WorkerOptions
@@ -213,3 +214,9 @@ class Faulty(Database):
             self.lose_answers -= 1
             raise Unavailable("the answer was lost")
         return answer
+
+
+def claim_by(monkeypatch, claim: Callable[..., Awaitable[list[Run]]]) -> None:
+    """Let the workers claim by another function, busy or idle."""
+    monkeypatch.setattr(claiming, "claim", claim)
+    monkeypatch.setattr(claiming, "claim_all", claim)

@@ -12,7 +12,6 @@ from duly.moves.claim import claim
 from duly.moves.submit import submit_recurring
 from duly.moves.trigger import trigger
 from duly.store.boxes import leased, runs
-from duly.worker import claim as claiming
 from duly.worker import engine
 from duly.worker.context import RunContext
 from duly.worker.slots import Pool
@@ -20,6 +19,7 @@ from tests.worker import app
 from tests.worker.stories import (
     PATIENCE_SECONDS,
     attempts_of,
+    claim_by,
     ended,
     engine_of,
     registry_of,
@@ -170,7 +170,7 @@ async def test_a_cancel_that_overtakes_the_answer_to_the_claim_is_not_forgotten(
                 await asyncio.sleep(0.01)
         return claimed
 
-    monkeypatch.setattr(claiming, "claim", slow_claim)
+    claim_by(monkeypatch, slow_claim)
     monkeypatch.setattr(engine, "LOOK_IDLE_SECONDS", 0.05)
     async with working(url, registry_of(work)) as worker:
         run_id = await submitted(store, "work", delay=delay)

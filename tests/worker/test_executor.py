@@ -14,6 +14,7 @@ from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import Run
 from duly.moves.settle import Settled
 from duly.store.boxes import runs
+from duly.store.boxes.leased import Finished
 from duly.worker.execute.executor import Ended, Executor
 from duly.worker.handlers import Registry
 from duly.worker.slots import Kind
@@ -46,7 +47,10 @@ class Executing:
 
     async def outcomes(self, number: int) -> dict[Run, Any]:
         await until(lambda: len(self.ended) >= number)
-        return {item.run: item.settled.outcome if isinstance(item.settled, Settled) else None for item in self.ended}
+        return {
+            item.run: item.settled.outcome if isinstance(item.settled, Settled | Finished) else None
+            for item in self.ended
+        }
 
 
 @pytest.fixture
@@ -83,8 +87,8 @@ async def test_due_run_is_not_recorded_as_started_before_its_due_moment(executin
 
     await one.outcomes(1)
     [item] = one.ended
-    assert isinstance(item.settled, Settled)
-    assert (item.settled.started_at, item.settled.finished_at) == (due, due)
+    assert isinstance(item.settled, Finished)
+    assert (item.settled.started, item.settled.finished) == (due.timestamp(), due.timestamp())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from duly.worker import claim as claiming
 from duly.worker import engine, outbox
 from duly.worker.context import RunContext
 from duly.worker.intake import AHEAD_PER_SLOT_MAX, CLAIM_MAX, Room
-from tests.worker.stories import ended, engine_of, in_box, registry_of, submitted, until, working
+from tests.worker.stories import claim_by, ended, engine_of, in_box, registry_of, submitted, until, working
 
 counts = st.integers(0, 10_000)
 
@@ -89,7 +90,7 @@ def moved(monkeypatch):
         counted["handed back"] += len(back)
         return back
 
-    monkeypatch.setattr(claiming, "claim", counting_claim)
+    claim_by(monkeypatch, counting_claim)
     monkeypatch.setattr(engine, "hand_back", counting_hand_back)
     return counted
 
@@ -113,6 +114,16 @@ async def test_story_20_a_slow_worker_with_a_long_queue_neither_hoards_nor_churn
 
     assert moved["handed back"] <= 40
     assert sorted(held)[len(held) // 2] <= 30  # Three times the slots; a hoarder would hold them all.
+
+
+async def test_idle_worker_holds_all_runs_of_one_instant_before_it_comes(url, store):
+    async def work() -> None: ...
+
+    async with working(url, registry_of(work), slots=20) as worker:
+        shots = [Submission("work", "{}", "default", 5, delay=timedelta(seconds=4.5))] * 900
+        await submit_many(store, shots, key="instant")
+        await until(lambda: worker.health.held == 900, seconds=3)
+        assert worker.health.running == 0
 
 
 async def test_plain_functions_that_fill_their_threads_are_left_to_others(url, store):
@@ -271,6 +282,33 @@ async def test_a_hint_wakes_the_intake_before_it_would_have_looked(url, store, m
         run_id = await submitted(store, "work")
         await store.execute(f"notify {hints.READY_CHANNEL}")
         assert await ended(store, run_id) == "succeeded"
+
+
+async def test_a_hint_wakes_only_the_intakes_that_can_serve_it(url, store, monkeypatch):
+    monkeypatch.setattr(claiming, "POLL_SECONDS", 60.0)
+    asked: list[set[str]] = []
+
+    async def recorded(database, worker_id, queues, handlers, limit, weights=()):
+        asked.append(set(handlers))
+        return await claim(database, worker_id, queues, handlers, limit, weights)
+
+    async def on_the_loop() -> None: ...
+
+    def in_a_thread() -> None: ...
+
+    claim_by(monkeypatch, recorded)
+    async with working(url, registry_of(on_the_loop, in_a_thread)):
+        await until(lambda: _somebody_listens(store))
+        await until(lambda: {"on_the_loop"} in asked and {"in_a_thread"} in asked)
+        asked.clear()
+
+        await hints.send(store, ["another_queue"])
+        assert await ended(store, await submitted(store, "in_a_thread")) == "succeeded"
+        assert asked
+        assert {"on_the_loop"} not in asked
+
+        await hints.send_to_all(store)
+        await until(lambda: {"on_the_loop"} in asked)
 
 
 async def _somebody_listens(store):

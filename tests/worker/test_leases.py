@@ -32,6 +32,7 @@ from tests.worker.stories import (
     PATIENCE_SECONDS,
     a_registered_worker,
     attempts_of,
+    claim_by,
     ended,
     engine_of,
     is_regular,
@@ -352,7 +353,7 @@ async def test_claim_with_a_lost_reply_is_returned_unused(url, store, monkeypatc
     async def work(run: RunContext) -> int:
         return run.fence
 
-    monkeypatch.setattr(claiming, "claim", unlucky_claim)
+    claim_by(monkeypatch, unlucky_claim)
     async with working(url, registry_of(work)) as worker:
         run_ids = [await submitted(store, "work") for _ in range(3)]
         assert [await ended(store, run_id, 10) for run_id in run_ids] == ["succeeded"] * 3
@@ -372,7 +373,7 @@ async def test_a_worker_asks_a_database_that_is_away_again_at_no_fixed_pace(url,
 
     async def work() -> None: ...
 
-    monkeypatch.setattr(claiming, "claim", unanswered)
+    claim_by(monkeypatch, unanswered)
     async with working(url, registry_of(work)):
         await until(lambda: len(asked) >= 8)
 
@@ -395,7 +396,7 @@ async def test_unknown_leases_are_found_behind_all_known_ones(url, store, monkey
 
     async def work() -> None: ...
 
-    monkeypatch.setattr(claiming, "claim", unlucky_claim)
+    claim_by(monkeypatch, unlucky_claim)
     monkeypatch.setattr(claiming, "UNKNOWN_LEASES_BATCH", 2)
     async with working(url, registry_of(hold, work)) as worker:
         known = [await submitted(store, "hold") for _ in range(4)]
@@ -434,7 +435,7 @@ async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, mon
 
     _held_by = leased.held_by
     monkeypatch.setattr(leased, "held_by", held_by)
-    monkeypatch.setattr(claiming, "claim", slow_claim)
+    claim_by(monkeypatch, slow_claim)
     monkeypatch.setattr(claiming, "UNKNOWN_LEASES_IN_DOUBT_SECONDS", 0.01)
     async with working(url, registry_of(work)) as worker:
         run_id = await submitted(store, "work")

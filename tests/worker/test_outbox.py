@@ -13,7 +13,7 @@ from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves import settle as move
 from duly.moves.defer import Deferred
-from duly.moves.settle import Settled, Unstorable
+from duly.moves.settle import End, Settled, Unstorable, end_of
 from duly.store.connection.database import Database, Unavailable
 from duly.worker import outbox as module
 from duly.worker.outbox import Outbox, WriteLines
@@ -31,10 +31,10 @@ def ended(database: Database, run: Run, outcome: Outcome | None = None) -> Settl
 
 
 async def emptied(
-    database: Database, worker_id, settled: Sequence[Settled | Deferred], write_lines: WriteLines | None = None
-) -> tuple[Outbox, list[Settled | Deferred]]:
+    database: Database, worker_id, settled: Sequence[End | Deferred], write_lines: WriteLines | None = None
+) -> tuple[Outbox, list[End | Deferred]]:
     """Put outcomes into an outbox and let it run until it is empty."""
-    done: list[Settled | Deferred] = []
+    done: list[End | Deferred] = []
     outbox = Outbox(database, worker_id, rng=Rng(1), log=Log("test"), on_settled=done.extend, write_lines=write_lines)
     outbox.put(settled)
     outbox.close()
@@ -70,6 +70,49 @@ async def test_outbox_settles_its_outcomes_and_reports_them(store, worker_id):
     assert done == settled
     assert (outbox.settled, outbox.fenced) == (3, 0)
     assert [await state_of(store, run.run_id) for run in runs] == ["succeeded"] * 3
+
+
+async def first_written_after(
+    store, worker_id, *, do_starts_wait: bool, is_last: bool = False, outcome: Outcome | None = None
+) -> float:
+    """Return the seconds from the first outcome, which others follow every millisecond, until some are written."""
+
+    def end(run: Run, outcome: Outcome | None = None) -> End:
+        now = store.clock.now()
+        return end_of(run, now, now, outcome or Succeeded(), left_behind=False)
+
+    first, *others = await leased_runs(store, worker_id, 200)
+    outbox = Outbox(
+        store, worker_id, rng=Rng(1), log=Log("test"), on_settled=lambda _: None, do_starts_wait=lambda: do_starts_wait
+    )
+    task = asyncio.create_task(outbox.run())
+    began = store.clock.monotonic()
+    outbox.put([end(first, outcome)])
+    while not outbox.settled:
+        await asyncio.sleep(0.001)
+        if others and not is_last:
+            outbox.put([end(others.pop())])
+    task.cancel()
+    return float(store.clock.monotonic() - began)
+
+
+async def test_successes_that_keep_coming_give_way_to_starts_but_not_for_long(store, worker_id):
+    assert module.GIVE_WAY_SECONDS <= await first_written_after(store, worker_id, do_starts_wait=True) < 1.0
+
+
+@pytest.mark.parametrize(("do_starts_wait", "is_last"), [(False, False), (True, True)])
+async def test_outcomes_are_written_at_once_when_no_start_waits_or_none_follow(
+    store, worker_id, do_starts_wait, is_last
+):
+    seconds = await first_written_after(store, worker_id, do_starts_wait=do_starts_wait, is_last=is_last)
+
+    assert seconds < module.GIVE_WAY_SECONDS
+
+
+async def test_a_failure_gives_way_to_no_start(store, worker_id):
+    seconds = await first_written_after(store, worker_id, do_starts_wait=True, outcome=Failed("broken"))
+
+    assert seconds < module.GIVE_WAY_SECONDS
 
 
 async def test_an_outcome_waits_for_a_database_that_is_away(store, faulty, worker_id):
@@ -246,7 +289,7 @@ async def test_outbox_loses_nothing_when_a_refusal_names_an_unknown_run(store, w
 async def test_a_deferral_that_cannot_be_written_holds_up_nothing_and_its_run_has_failed(store, worker_id):
     parked, endless, awaited, finished = await leased_runs(store, worker_id, 4)
     now = moment_of(store.clock.now())
-    batch: list[Settled | Deferred] = [
+    batch: list[End | Deferred] = [
         Deferred(parked, None, WaitForDestination("https://hooks.example")),
         Deferred(endless, now, Awaited(1e20)),
         Deferred(awaited, now, Awaited(60)),

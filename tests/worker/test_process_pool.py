@@ -27,7 +27,7 @@ from tests.worker import app, family
 from tests.worker.family import is_gone
 from tests.worker.stories import PATIENCE_SECONDS, a_run, until
 
-STARTED_AT = datetime(2026, 11, 2, 9, tzinfo=UTC)
+STARTED = datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()
 
 
 class Heard:
@@ -81,7 +81,7 @@ async def served(
     process_pool: ProcessPool, run: Run, *, heard: Heard | None = None, timeout: float | None = None, saved: Any = None
 ):
     text = None if saved is None else msgspec.json.encode(saved).decode()
-    work = process_pool.run(run, STARTED_AT, text, timeout, (heard or Heard()).on_message, lambda: True)
+    work = process_pool.run(run, STARTED, text, timeout, (heard or Heard()).on_message, lambda: True)
     return await asyncio.wait_for(work, PATIENCE_SECONDS)
 
 
@@ -89,7 +89,7 @@ async def test_process_pool_does_not_start_a_run_that_may_no_longer_start(proces
     mark = tmp_path / "mark"
     run = a_task("sleep_until_stopped", mark=str(mark))
 
-    assert await process_pool.run(run, STARTED_AT, None, None, Heard().on_message, lambda: False) is None
+    assert await process_pool.run(run, STARTED, None, None, Heard().on_message, lambda: False) is None
 
     assert await served(process_pool, a_task("add", a=2, b=3)) == (Succeeded("5"), False), (
         "the child is free for another"
@@ -396,7 +396,7 @@ from tests.worker.test_process_pool import *
 
 async def main():
     task = a_task("sleep_with_child", mark=sys.argv[1])
-    await ProcessPool(app.PATH).run(task, STARTED_AT, None, None, Heard().on_message, lambda: True)
+    await ProcessPool(app.PATH).run(task, STARTED, None, None, Heard().on_message, lambda: True)
 
 asyncio.run(main())
 """

@@ -15,7 +15,6 @@ from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.claim import claim as moves_claim
 from duly.moves.settle import hand_back
 from duly.store.tables import workers
-from duly.worker import claim as claiming
 from duly.worker.execute.executor import Ended, Executor
 from duly.worker.heartbeat.shared_state import CAPACITY, SharedState
 from duly.worker.heartbeat.stall import Stall
@@ -26,6 +25,7 @@ from tests.worker.app import app
 from tests.worker.stories import (
     a_run,
     attempts_of,
+    claim_by,
     ended,
     in_box,
     registry_of,
@@ -171,7 +171,7 @@ async def test_a_claim_that_is_answered_after_the_worker_stood_still_is_handed_b
             worker_lease._heed({"kept": []})
         return claimed
 
-    monkeypatch.setattr(claiming, "claim", claim)
+    claim_by(monkeypatch, claim)
     async with working(url, registry_of(work)) as worker:
         worker_lease: Any = worker._worker_lease
         run_id = await submitted(store, "work")

@@ -32,8 +32,6 @@ class SchedulerStatus(Protocol):
     """The state of a scheduler, as it reports it."""
 
     shards: int
-    staged: int
-    stage_seconds: float
     lag_seconds: float
     stepped_at: float | None
 
@@ -44,7 +42,6 @@ class Vitals(msgspec.Struct):
     database: Database
     scheduler: SchedulerStatus | None
     reaped_at: Callable[[], float | None] | None
-    lease_expiries: Callable[[], int] | None
     tick_seconds: float
     horizon_seconds: float
     workers_expected: int = 0

@@ -11,7 +11,7 @@ from duly.domain.jobs.job import Submission
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 
-NOOP, STAMPED = "noop", "stamped"
+NOOP, NUMBERED, STAMPED = "noop", "numbered", "stamped"
 
 stamps = Stamps()
 
@@ -20,6 +20,7 @@ def make_app(url: str | None = None) -> App:
     """Register the handlers on an app for the database at `url`."""
     created = App(url)
     created.handler(name=NOOP)(noop)
+    created.handler(name=NUMBERED)(numbered)
     created.handler(name=STAMPED)(stamped)
     return created
 
@@ -33,6 +34,10 @@ def one_shot(
 
 async def noop() -> None:
     """Do nothing."""
+
+
+async def numbered(number: int) -> None:
+    """Do nothing with an argument."""
 
 
 async def stamped(run: Run) -> None:

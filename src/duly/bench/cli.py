@@ -16,8 +16,9 @@ from typing import Any, get_type_hints
 
 import click
 import msgspec
+from click.core import ParameterSource
 
-from duly.bench import loop, scratch
+from duly.bench import interrupts, pairs, scratch
 from duly.bench.bench import Bench
 from duly.bench.progress import Steps
 from duly.bench.report import Result, print_json, print_table
@@ -43,6 +44,7 @@ from duly.bench.scenarios import (
     workflows,
 )
 from duly.bench.scratch import Scratch
+from duly.worker import loop
 
 WORKERS, SLOTS = 2, 100
 ON_A_DATABASE = (
@@ -72,11 +74,21 @@ _SURROUNDINGS = (
     click.Option(["--workers"], type=click.IntRange(1), default=WORKERS, show_default=True, help="Worker processes."),
     click.Option(["--slots"], type=click.IntRange(1), default=SLOTS, show_default=True, help="Slots of each worker."),
 )
+_PAIRS = (
+    click.Option(
+        ["--pairs", "checkout"],
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        metavar="CHECKOUT",
+        help="Compare this version with the one in another checkout of Duly, in turns.",
+    ),
+    click.Option(["--rounds"], type=click.IntRange(1), default=4, show_default=True, help="With --pairs: how many."),
+)
+_NOT_OF_A_SCENARIO = ("as_json", "checkout", "rounds")
 
 
 def _command(scenario: ModuleType) -> click.Command:
     surroundings = () if scenario in IN_MEMORY else _SURROUNDINGS
-    flags = [_JSON, *surroundings, *_flags(scenario.Options)]
+    flags = [_JSON, *surroundings, *_PAIRS, *_flags(scenario.Options)]
     return click.Command(
         _name_of(scenario), callback=partial(_run, scenario), params=flags, help=scenario.measure.__doc__
     )
@@ -97,7 +109,30 @@ def _flags(options: type[msgspec.Struct]) -> Iterator[click.Option]:
         yield click.Option([flag, field.name], type=kind, default=default, show_default=True, help=text)
 
 
-def _run(
+def _run(scenario: ModuleType, *, as_json: bool, checkout: Path | None, rounds: int, **flags: Any) -> None:
+    context = click.get_current_context()
+    interrupts.heed()
+    if checkout is None:
+        if context.get_parameter_source("rounds") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--rounds counts the turns of a comparison: give --pairs CHECKOUT, too")
+        _measure(scenario, as_json=as_json, **flags)
+        return
+    steps, given = Steps(), list(_given(context))
+    with steps.shown():
+        compared = pairs.compare(_name_of(scenario), given, checkout, rounds, list(flags), steps)
+    (print_json if as_json else pairs.print_comparison)(compared)
+
+
+def _given(context: click.Context) -> Iterator[str]:
+    """Give the options of the scenario that stand on the command line, as they would be typed."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if is_given and name not in _NOT_OF_A_SCENARIO:
+            yield from (parameter.opts[0], str(context.params[name]))
+
+
+def _measure(
     scenario: ModuleType,
     *,
     as_json: bool,

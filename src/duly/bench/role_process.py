@@ -7,10 +7,12 @@ has ended.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -18,9 +20,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from duly import log
-from duly.bench import loop
+from duly.bench.chaos.evidence import SINK
 from duly.clock import Rng
 from duly.log import Log
+from duly.worker import loop
 
 if TYPE_CHECKING:
     from duly.worker.targets import Targets
@@ -40,6 +43,8 @@ class RoleConfig(msgspec.Struct, frozen=True):
     report_seconds: float = 0.5
     port: int = 0
     sink_ports: tuple[int, ...] = ()  # of a worker: it sends webhooks there instead of running handlers
+    sink: str = ""  # of a worker: a file in which each call of a handler is noted at once
+    lease_seconds: float = 0.0  # of a worker; 0: the default
 
 
 class RoleReport(msgspec.Struct, frozen=True):
@@ -52,12 +57,19 @@ class RoleReport(msgspec.Struct, frozen=True):
 
 async def work(config: RoleConfig) -> None:
     """Be a worker."""
-    from duly.bench.app import app, stamps
+    if config.sink:
+        os.environ[SINK] = config.sink  # Its child processes inherit it.
+        from duly.bench.chaos.app import app
+    else:
+        from duly.bench.app import app
+    from duly.bench.app import stamps
     from duly.worker.handlers import Registry
-    from duly.worker.service import Worker, WorkerOptions, exclude_from_collection
+    from duly.worker.service import Worker, WorkerOptions, collect_less_often
 
-    app_path = None if config.sink_ports else "duly.bench.app:app"
+    app_path = None if config.sink_ports else f"{'duly.bench.chaos.app' if config.sink else 'duly.bench.app'}:app"
     options = WorkerOptions(name=config.name, slots=config.slots, webhooks=config.slots, app_path=app_path)
+    if config.lease_seconds:
+        options = msgspec.structs.replace(options, lease=timedelta(seconds=config.lease_seconds))
     registry = Registry() if config.sink_ports else app.registry
     targets = _webhooks_to(config.sink_ports) if config.sink_ports else None
     worker = Worker(config.url, registry, options, rng=Rng(), log=Log("worker"), targets=targets)
@@ -68,7 +80,7 @@ async def work(config: RoleConfig) -> None:
 
     reporting = asyncio.create_task(_keep_reporting(report, config.report_seconds))
     _at_end_of_input(worker.stop)
-    exclude_from_collection()  # As `duly worker` does.
+    collect_less_often()  # As `duly worker` does.
     await worker.run()
     reporting.cancel()
     if config.stamps:

@@ -8,7 +8,7 @@ import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
 
@@ -43,17 +43,20 @@ class RoleFailed(DulyError):
 class Role:
     """One process."""
 
-    def __init__(self, config: RoleConfig) -> None:
+    def __init__(self, config: RoleConfig, log: Path | None = None) -> None:
         self.config = config
+        self._log = log  # a file for what it logs; None: our own standard error
         self.reported = RoleReport(False, 0, 0.0)
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start it."""
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "duly.bench.role_process", stdin=PIPE, stdout=PIPE, env=environment()
-        )
+        command = (sys.executable, "-m", "duly.bench.role_process")
+        with nullcontext() if self._log is None else self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, stderr=log, env=environment()
+            )
         assert self._process.stdin
         self._process.stdin.write(msgspec.json.encode(self.config) + b"\n")
         self._reading = asyncio.create_task(self._read_reports(), name=self.config.name)
@@ -84,6 +87,13 @@ class Role:
             process.kill()
             await process.wait()
             raise RoleFailed(f"the {self.config.name} did not end within {STOP_SECONDS:.0f} s") from None
+
+    async def kill(self) -> None:
+        """End it as a failing machine would."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
 
     async def _read_reports(self) -> None:
         assert self._process is not None

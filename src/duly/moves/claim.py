@@ -24,3 +24,19 @@ async def claim(
     """Claim up to `limit` runs whose handlers the worker has; a queue without a weight weighs 1. Raises WorkerExpired."""
     assert limit >= 1
     return await ready.claim(database, worker_id, queues, handlers, limit, weights)
+
+
+async def claim_all(
+    database: Database,
+    worker_id: UUID,
+    queues: Sequence[str],
+    handlers: Sequence[str],
+    limit: int,
+    weights: Sequence[int] = (),
+) -> list[Run]:
+    """Claim for a worker that was idle: all that waits, if it is at most `limit` runs; else as `claim`. Raises WorkerExpired.
+
+    It costs less where there is nothing to share out, and more in a backlog.
+    """
+    assert limit >= 1
+    return await ready.claim_all(database, worker_id, queues, handlers, limit, weights)

@@ -23,6 +23,7 @@ from duly.domain.runs.lifecycle import Bury, Finish, Transition, WaitFor, decide
 from duly.domain.runs.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
 from duly.domain.runs.payload import storable
 from duly.domain.runs.run import HORIZON, Run
+from duly.moves.redact import redacted_ends
 from duly.store.boxes import leased
 from duly.store.boxes.leased import Finished, Handle, Moved
 from duly.store.connection.database import Database
@@ -47,7 +48,10 @@ class Unstorable(Exception):
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
-    """An ended attempt. `left_behind`: it saved something that must go when the run is final."""
+    """An ended attempt. `left_behind`: it saved something that must go when the run is final.
+
+    `end_of` turns a plain success into a `Finished`, which costs less.
+    """
 
     run: Run
     started_at: datetime | None
@@ -56,18 +60,31 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     left_behind: bool = False
 
 
-async def settle(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> list[Run]:
-    """Record `settled` and move each run on. Returns the runs refused because their lease was lost. Raises Unstorable."""
+End: TypeAlias = Settled | Finished
+
+
+def end_of(run: Run, started: float, finished: float, outcome: Outcome, *, left_behind: bool) -> End:
+    """Return the end of an attempt that began and ended at these seconds since 1970."""
+    if type(outcome) is Succeeded and not left_behind and _is_plain(run, outcome):
+        return Finished(run, started, finished, outcome.result)
+    return Settled(run, moment_of(started), moment_of(finished), outcome, left_behind)
+
+
+async def settle(database: Database, worker_id: UUID, ended: Sequence[End], rng: Rng) -> list[Run]:
+    """Record `ended` and move each run on. Returns the runs refused because their lease was lost. Raises Unstorable."""
     now = await _now(database)
-    plain: list[Settled] = []
+    plain: list[Finished] = []
     others: list[Moved] = []
-    for item in settled:
-        if _is_plain(item):
+    for item in ended:
+        if isinstance(item, Finished):
             plain.append(item)
+        elif (found := _finished(item)) is not None:
+            plain.append(found)
         else:
             others.append(_moved(item, rng, now))
+    plain, others = await redacted_ends(database, plain), await redacted_ends(database, others)
     missed = await _finish(database, worker_id, plain)
-    return await _settle_moved(database, worker_id, [*others, *(_moved(item, rng, now) for item in missed)])
+    return await _settle_moved(database, worker_id, [*others, *(_moved(_settled(item), rng, now) for item in missed)])
 
 
 async def settle_by_key(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> set[Handle]:
@@ -78,13 +95,13 @@ async def settle_by_key(database: Database, worker_id: UUID, settled: Sequence[S
             return await leased.settle(database, worker_id, batch, HORIZON)
 
     now = await _now(database)
-    return await _apply([_moved(item, rng, now) for item in settled], send)
+    return await _apply(await redacted_ends(database, [_moved(item, rng, now) for item in settled]), send)
 
 
 async def settle_for(database: Database, holder: UUID, settled: Sequence[Settled], rng: Rng) -> set[Handle]:
     """Settle for the holder of the runs. Returns those that were there; the others have been moved on."""
     now = await _now(database)
-    moved = [_moved(item, rng, now) for item in settled]
+    moved = await redacted_ends(database, [_moved(item, rng, now) for item in settled])
     return await _apply(moved, lambda batch: leased.settle(database, holder, batch, HORIZON))
 
 
@@ -115,10 +132,9 @@ async def _now(database: Database) -> datetime:
     return moment_of(known) if math.isfinite(known) else await database.read_clock()
 
 
-async def _finish(database: Database, worker_id: UUID, plain: Sequence[Settled]) -> list[Settled]:
+async def _finish(database: Database, worker_id: UUID, plain: Sequence[Finished]) -> list[Finished]:
     """Record plain successes. Returns those whose run was not there, or which the store refuses."""
-    finished = [_finished(item) for item in plain]
-    there, _ = await _sent(finished, lambda batch: leased.finish(database, worker_id, batch))
+    there, _ = await _sent(plain, lambda batch: leased.finish(database, worker_id, batch))
     if len(there) == len(plain):
         return []
     known = set(there)
@@ -185,12 +201,11 @@ async def _halved(
     return set(there).union(more), failed | worse
 
 
-def _is_plain(item: Settled) -> bool:
-    """Return whether an outcome has no effect but a plain record."""
-    outcome = item.outcome
-    if type(outcome) is not Succeeded or outcome.detail is not None or outcome.reason is not None or item.left_behind:
+def _is_plain(run: Run, outcome: Succeeded) -> bool:
+    """Return whether a success has no effect but a plain record."""
+    if outcome.detail is not None or outcome.reason is not None:
         return False
-    return not (item.run.policy.has_consequence or item.run.history.missed)
+    return not (run.policy.has_consequence or run.history.missed)
 
 
 def _bare(item: _Item) -> _Item:
@@ -200,11 +215,17 @@ def _bare(item: _Item) -> _Item:
     return msgspec.structs.replace(item, result=None, detail=None, reason="the outcome could not be stored")
 
 
-def _finished(item: Settled) -> Finished:
-    assert isinstance(item.outcome, Succeeded)
-    assert item.started_at
-    assert item.finished_at
-    return Finished(item.run, item.started_at, item.finished_at, item.outcome.result)
+def _finished(item: Settled) -> Finished | None:
+    """Return an attempt as the plain success that it is; None: it is another."""
+    if item.started_at is None or item.finished_at is None:
+        return None
+    started, finished = item.started_at.timestamp(), item.finished_at.timestamp()
+    end = end_of(item.run, started, finished, item.outcome, left_behind=item.left_behind)
+    return end if isinstance(end, Finished) else None
+
+
+def _settled(item: Finished) -> Settled:
+    return Settled(item.run, moment_of(item.started), moment_of(item.finished), item.outcome)
 
 
 def _moved(item: Settled, rng: Rng, now: datetime) -> Moved:
@@ -256,6 +277,11 @@ def _effect(transition: Transition) -> tuple[str, timedelta, int, bool, str | No
         case Bury(reason, losses, suspect):
             return "dead", timedelta(), losses, suspect, storable(reason, _REASON_CHARACTERS_MAX)
     assert_never(transition)
+
+
+def name_of(outcome: Outcome) -> str:
+    """Return an outcome as history names it."""
+    return _words(outcome)[0]
 
 
 def _words(outcome: Outcome) -> tuple[str, str | None, str | None]:

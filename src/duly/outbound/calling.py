@@ -7,7 +7,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from duly.log import Log
-from duly.outbound.errors import OutboundError
+from duly.outbound.addresses import Address
+from duly.outbound.errors import NotAllowed, NotFound, OutboundError
 from duly.outbound.guard import Guard
 from duly.outbound.transport import Answer, PinnedTransport, Request
 
@@ -32,16 +33,25 @@ class Caller:
 
     async def look_up(self, url: str, *, tenant: int, seconds: float) -> None:
         """Check, within `seconds`, whether there is an address that may be called. Raises InvalidOption and OutboundError."""
-        await self._within(seconds, tenant, self._guard.pin(url, tenant))
+        await self.within(seconds, tenant, self._guard.pin(url, tenant))
 
     async def call(self, url: str, request: Request, *, tenant: int, seconds: float) -> Answer:
         """Look up, connect, send and read within `seconds`. Raises InvalidOption and OutboundError."""
-        return await self._within(seconds, tenant, self._call(url, request, tenant))
+        return await self.within(seconds, tenant, self._call(url, request, tenant))
+
+    async def addresses_of(self, scheme: str, host: str, port: int, *, tenant: int) -> tuple[Address, ...]:
+        """Return the addresses of a server that is not called over HTTP. Raises InvalidOption, NotAllowed, NotFound."""
+        bracketed = f"[{host}]" if ":" in host else host
+        try:
+            return (await self._guard.pin(f"http://{bracketed}:{port}/", tenant)).addresses
+        except (NotAllowed, NotFound) as error:
+            raise type(error)(str(error).replace("http://", f"{scheme}://", 1), error.detail) from None
 
     async def _call(self, url: str, request: Request, tenant: int) -> Answer:
         return await self._transport.send(await self._guard.pin(url, tenant), request)
 
-    async def _within(self, seconds: float, tenant: int, calling: Coroutine[Any, Any, T]) -> T:
+    async def within(self, seconds: float, tenant: int, calling: Coroutine[Any, Any, T]) -> T:
+        """Await a call that goes out, within `seconds`. Raises DeadlinePassed."""
         scope = asyncio.timeout(seconds)
         try:
             async with scope:

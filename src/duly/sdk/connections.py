@@ -32,6 +32,7 @@ class LoopConnections:
     def __init__(self) -> None:
         self.opening = asyncio.Lock()
         self.database: Database | None = None
+        self.unaudited: Database | None = None  # the same, for what has no audit entry
         self.waker: Waker | None = None
         self._keeper: AsyncGenerator[None] | None = None
 
@@ -43,7 +44,7 @@ class LoopConnections:
         except BaseException:
             await database.close()
             raise
-        self.database, self.waker = database.acting_as(this_account()), Waker(database)
+        self.database, self.unaudited, self.waker = database.acting_as(this_account()), database, Waker(database)
         self._keeper = self._until_the_loop_ends()
         await anext(self._keeper)
 
@@ -57,7 +58,7 @@ class LoopConnections:
         try:
             yield
         finally:
-            database, waker, self.database, self.waker = self.database, self.waker, None, None
+            database, waker, self.database, self.unaudited, self.waker = self.database, self.waker, None, None, None
             if waker is not None:
                 await waker.close()
             if database is not None:
@@ -79,11 +80,12 @@ class Connections:
         self._by_loop: _ByLoop = WeakKeyDictionary()
         self._tenants: set[int] = set()
 
-    async def database(self) -> Database:
+    async def database(self, *, is_audited: bool = True) -> Database:
         """Return this loop's pool. Raises DatabaseUnusable, naming the remedy."""
         connections = await self._of_this_loop()
-        assert connections.database is not None
-        return connections.database
+        database = connections.database if is_audited else connections.unaudited
+        assert database is not None
+        return database
 
     async def waker(self) -> Waker:
         """Return this loop's waker."""

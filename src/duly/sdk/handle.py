@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, overload
 from uuid import UUID
 
 from duly.domain.errors import NotFound
@@ -103,8 +104,38 @@ class Handle(Job[T]):
     result_sync = sync_twin(result)
     progress_sync = sync_twin(progress)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and other.job_id == self.job_id
+
+    def __hash__(self) -> int:
+        return hash(self.job_id)
+
     def __repr__(self) -> str:
         return f"<Handle of {self._registered.name} {self.job_id}: {self.description}>"
 
     async def _job_id(self, database: Database) -> UUID:
         return self.job_id
+
+
+class Handles(Sequence[Handle[T]]):
+    """The handles that a submit of many returns. Each is built when it is asked for: few callers look at all."""
+
+    __slots__ = ("_app", "_key", "_registered", "_submitted")
+
+    def __init__(self, app: App, handler: Work, key: str, submitted: Sequence[Submitted]) -> None:
+        self._app, self._registered, self._key, self._submitted = app, handler, key, submitted
+
+    def __len__(self) -> int:
+        return len(self._submitted)
+
+    @overload
+    def __getitem__(self, place: int) -> Handle[T]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Handle[T]]: ...
+    def __getitem__(self, place: int | slice) -> Handle[T] | Sequence[Handle[T]]:
+        if isinstance(place, slice):
+            return Handles(self._app, self._registered, self._key, self._submitted[place])
+        return Handle(self._app, self._registered, self._key, self._submitted[place])
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} handles of {self._registered.name}>"

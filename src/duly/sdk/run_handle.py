@@ -135,7 +135,8 @@ class RunHandle(Generic[T]):
                 at,
             ),
         )
-        (await self._app.connections.waker()).wake(created.queue)
+        if created.needs_hint:
+            (await self._app.connections.waker()).wake(created.queue)
         return RunHandle(self._app, work, created.run_id, "submitted")
 
     # For plain functions.

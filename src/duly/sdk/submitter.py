@@ -7,26 +7,28 @@ once or not at all.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
 from duly.clock import moment_of
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidPayload
-from duly.domain.jobs.job import Submission, check_arguments
+from duly.domain.jobs.job import check_arguments
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import HORIZON
+from duly.domain.runs.run_id import BATCH_MAX
 from duly.domain.targets.addresses import called_by
 from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
 from duly.sdk.choices import Choices, Work
-from duly.sdk.handle import Handle
+from duly.sdk.handle import Handle, Handles
 from duly.store.connection import callers
 from duly.store.connection.database import Connection, Database, DiskFull, Unavailable
 from duly.store.connection.hints import DUE
 from duly.store.tables.jobs import Submitted
+from duly.worker.handlers import Handler
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
@@ -56,19 +58,17 @@ class Submitter(Generic[Q, T]):
 
         Raises Refused, DatabaseUnusable, or Unavailable when the outcome is unknown.
         """
-        [handle] = await self._submit(self._one(args, kwargs))
-        return handle
+        return (await self._submit(self._one(args, kwargs)))[0]
 
     def submit_sync(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
         """Submit one job, from a plain function."""
-        [handle] = self._submit_sync(self._one(args, kwargs))
-        return handle
+        return self._submit_sync(self._one(args, kwargs))[0]
 
-    async def submit_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
+    async def submit_many(self, arguments: Iterable[Mapping[str, Any]]) -> Sequence[Handle[T]]:
         """Submit one job for each set of arguments: all of them or none."""
         return await self._submit(self._many(arguments))
 
-    def submit_many_sync(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
+    def submit_many_sync(self, arguments: Iterable[Mapping[str, Any]]) -> Sequence[Handle[T]]:
         """Submit one job for each set of arguments, from a plain function: all of them or none."""
         return self._submit_sync(self._many(arguments))
 
@@ -83,41 +83,59 @@ class Submitter(Generic[Q, T]):
         shot = self._choices.shot(payload)
         return lambda connection, key: _listed(moves.submit(connection, shot, key=key, tenant=self._tenant))
 
-    def _many(self, arguments: Sequence[Mapping[str, Any]]) -> Send:
+    def _many(self, arguments: Iterable[Mapping[str, Any]]) -> Send:
         if self._choices.recurring is not None:
             raise InvalidOption("submit_many takes one-shots; submit each schedule by itself")
-        shots = [self._shot(number, kwargs) for number, kwargs in enumerate(arguments)]
-        if shots:
-            self._check_calls(self._choices.job.options)
-        return lambda connection, key: moves.submit_many(connection, shots, key=key, tenant=self._tenant)
+        if isinstance(arguments, Mapping):
+            raise InvalidArguments("submit_many takes a list of mappings, one for each job")
+        arguments = arguments if isinstance(arguments, Sequence) else list(arguments)
+        if len(arguments) > BATCH_MAX:
+            raise InvalidOption(f"submit_many takes at most {BATCH_MAX:,} sets of arguments, not {len(arguments):,}")
+        payloads = self._payloads(arguments)
+        self._check_calls(self._choices.job.options)
+        job = self._choices.shot("")
+        return lambda connection, key: moves.submit_alike(connection, job, payloads, key=key, tenant=self._tenant)
 
-    def _shot(self, number: int, kwargs: Mapping[str, Any]) -> Submission:
-        """Build one of many. Raises InvalidArguments or InvalidPayload, with its number."""
+    def _payloads(self, arguments: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Encode each set of arguments. Raises InvalidArguments or InvalidPayload, with its number."""
+        together = self._work.encode_together(arguments) if isinstance(self._work, Handler) else None
+        if together is not None:
+            return together
+        return [self._payload(number, kwargs) for number, kwargs in enumerate(arguments)]
+
+    def _payload(self, number: int, kwargs: Mapping[str, Any]) -> str:
         try:
-            payload = self._work.encode((), check_arguments(kwargs, self._work.name))
+            return self._work.encode((), check_arguments(kwargs, self._work.name))
         except (InvalidArguments, InvalidPayload) as error:
             raise type(error)(f"arguments[{number}]: {error}") from None
-        return self._choices.shot(payload)
 
     def _check_calls(self, options: RunOptions) -> None:
         if options is not NO_OPTIONS:
             self._app.connections.check_calls(called_by(options))
 
-    async def _submit(self, send: Send) -> list[Handle[T]]:
+    async def _submit(self, send: Send) -> Handles[T]:
         key = self._key()
         if (caller := self._choices.given.get("connection")) is not None:
             connection = callers.awaited(caller, self._app.connections.keyring)
             return self._handles(key, await send(connection, key))
-        database = await self._app.connections.database()
-        # A program's submits are recorded with their runs; a schedule has an audit entry.
-        if self._choices.recurring is None:
-            database = database.acting_as(None)
-        submitted = await send_until_answered(database, self._checked(send), key, "job")
-        if self._choices.recurring is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
-            (await self._app.connections.waker()).wake(DUE)
-        if submitted and self._is_due_soon():
-            (await self._app.connections.waker()).wake(self._choices.job.queue)
+        submitted, hint = await self._store(send, key)
+        if hint:
+            await self._wake(hint)
         return self._handles(key, submitted)
+
+    async def _store(self, send: Send, key: str) -> tuple[Sequence[Submitted], str | None]:
+        """Store it. Returns the hint that is still to be sent, too."""
+        # A program's submits are recorded with their runs; a schedule has an audit entry.
+        is_schedule = self._choices.recurring is not None
+        database = await self._app.connections.database(is_audited=is_schedule)
+        submitted = await send_until_answered(database, self._checked(send), key, "job")
+        if is_schedule:
+            return submitted, DUE if _is_soon(submitted[0], moment_of(database.clock.now())) else None
+        # One answer of a batch is as good as all.
+        return submitted, self._choices.job.queue if submitted and submitted[0].needs_hint else None
+
+    async def _wake(self, hint: str) -> None:
+        (await self._app.connections.waker()).wake(hint)
 
     def _checked(self, send: Send) -> Send:
         """Check first that the tenant exists. It is not checked on a caller's own connection, which may have no right to."""
@@ -128,23 +146,21 @@ class Submitter(Generic[Q, T]):
 
         return checked
 
-    def _submit_sync(self, send: Send) -> list[Handle[T]]:
-        if (caller := self._choices.given.get("connection")) is None:
-            return self._app.background.run(self._submit(send))
-        key = self._key()
-        connection = callers.plain(caller, self._app.connections.keyring)
-        return self._handles(key, callers.at_once(send(connection, key)))
+    def _submit_sync(self, send: Send) -> Handles[T]:
+        key, background = self._key(), self._app.background
+        if (caller := self._choices.given.get("connection")) is not None:
+            connection = callers.plain(caller, self._app.connections.keyring)
+            return self._handles(key, callers.at_once(send(connection, key)))
+        submitted, hint = background.run_here(self._store(send, key))
+        if hint:
+            background.start(self._wake(hint))
+        return self._handles(key, submitted)
 
-    def _handles(self, key: str, submitted: Sequence[Submitted]) -> list[Handle[T]]:
-        return [Handle(self._app, self._work, key, one) for one in submitted]
+    def _handles(self, key: str, submitted: Sequence[Submitted]) -> Handles[T]:
+        return Handles(self._app, self._work, key, submitted)
 
     def _key(self) -> str:
         return str(self._choices.given.get("key") or secrets.token_urlsafe(16))
-
-    def _is_due_soon(self) -> bool:
-        """Return whether it went straight to ready; later runs are found by the workers' own polls."""
-        shot = self._choices.one_shot
-        return shot is not None and shot.at is None and (shot.delay is None or shot.delay <= timedelta())
 
     @property
     def _tenant(self) -> int:

@@ -168,7 +168,7 @@ class Workflow:
         app.connections.check_calls(called_in(workflow))
         chosen = secrets.token_urlsafe(16) if key is None else check_key(key)
         created = await send_until_answered(
-            (await app.connections.database()).acting_as(None),
+            await app.connections.database(is_audited=False),
             lambda database, key: submit_workflow(database, app.tenant, key, workflow),
             chosen,
             "workflow",

@@ -142,7 +142,7 @@ class Environment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._app.background.run(self._app.connections.close())
+            self._app.background.run(self._app.close())
         finally:
             self._open.close()
 
@@ -154,7 +154,7 @@ class Environment:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._app.connections.close()
+        await self._app.close()
         self.__exit__(kind, error, trace)
 
     def _use_scratch(self) -> None:
@@ -228,7 +228,7 @@ class Environment:
         payload = run.payload
         services = EnvironmentServices(self._app, self._worker_id)
         saved = (await runs.checkpoints(database, [run.run_id])).get(run.run_id) if run.attempt > 1 else None
-        context = RunContext(run, services, started_at=self._at, saved=saved)
+        context = RunContext(run, services, started=self._at.timestamp(), saved=saved)
         outcome = await _attempt(handler, context, payload, run.policy.timeout_seconds)
         await services.flush(run)
         settled = Settled(run, self._at, self._at, outcome, context.left_behind)

@@ -17,13 +17,15 @@ from duly.domain.runs.lifecycle import spent
 from duly.domain.runs.options import PLAIN, RunPolicy
 from duly.domain.runs.run import Run
 from duly.log import Log
-from duly.moves.claim import claim
+from duly.moves.claim import claim, claim_all
 from duly.moves.settle import Settled, hand_back
 from duly.moves.workflows.hand_out import hand_out
+from duly.outbound import traces
 from duly.store.boxes import leased, runs
 from duly.store.connection import hints
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables.workers import Identity
+from duly.worker.figures import Figures
 from duly.worker.handlers import Registry
 from duly.worker.heartbeat.lease import WorkerLease
 from duly.worker.held_runs import HeldRun, HeldRuns
@@ -65,8 +67,10 @@ class Claiming:
         on_received: Callable[[], None],
         on_spent: Callable[[Sequence[Settled]], None],
         on_expired: Callable[[], None],
+        figures: Figures,
         log: Log,
     ) -> None:
+        self._figures = figures
         self._database = database
         self._clock = database.clock
         self._identity = identity
@@ -90,6 +94,7 @@ class Claiming:
             Intake(pool, names, self.rooms[pool]) for pool, names in _names_by_pool(registry, targets).items()
         ]
         self._policies = _policies_of(registry)
+        self._kinds = _kinds_of(registry, targets)
         self.closed_pools: frozenset[Pool] = frozenset()  # nothing is claimed for these: their executor is blocked
         self.last_reservation_at = float("-inf")  # the latest reservation of a rate limit that we were given
         self._in_doubt = asyncio.Event()
@@ -108,7 +113,9 @@ class Claiming:
             # Under a limit there may be more than we were given, and it comes when held runs end.
             intake.more = len(claimed) >= limit or bool(self._watch.limits)
             found_early = intake.leased_ahead > held_before
-            if found_early and intake.leased_ahead < intake.room.ahead and len(claimed) >= limit // 2:
+            # A full claim filled the free slots, too: it may hold more ahead than the budget, and there may be more.
+            may_hold_more = intake.leased_ahead < intake.room.ahead or (len(claimed) >= limit and intake.room.may_grow)
+            if found_early and may_hold_more and len(claimed) >= limit // 2:
                 intake.room.grow()
             elif found_early or not claimed or len(claimed) < limit // 2:
                 await self._clock.wait(intake.wake, POLL_SECONDS)  # nothing more is due
@@ -117,6 +124,15 @@ class Claiming:
         """Look now."""
         for intake in self.intakes:
             intake.wake.set()
+
+    def heed(self, hint: str) -> None:
+        """Look now where the run that a hint names would be claimed."""
+        queue, handler = hints.names_of(hint)
+        if queue and queue not in self._identity.queues:
+            return
+        for intake in self.intakes:
+            if not handler or handler in intake.handlers:
+                intake.wake.set()
 
     def wake_idle(self) -> bool:
         """Look now where the last look found nothing more. Returns whether that was so anywhere."""
@@ -141,9 +157,16 @@ class Claiming:
         try:
             async with intake.claiming:
                 identity, limits, stalls = self._identity, self._watch.limits, self._worker_lease.stalls
-                claimed = await claim(
+                take = claim if intake.more else claim_all
+                began, asked_at = self._clock.monotonic(), self._clock.now()
+                claimed = await take(
                     self._database, identity.worker_id, identity.queues, intake.handlers, limit, identity.weights
                 )
+                self._figures.claims.observe(self._clock.monotonic() - began)
+                self._figures.claimed += len(claimed)
+                if claimed and traces.is_on():
+                    for run in claimed:
+                        traces.claimed(run, asked_at, self._clock.now())
                 if narrowed := self._watch.limits.narrowed_since(limits):
                     claimed = await self._keep_within(narrowed, claimed)
                 await self._receive(intake, claimed, stalls)
@@ -216,15 +239,11 @@ class Claiming:
         return {run.run_id: (handed.get(run.run_id, run), saved.get(run.run_id)) for run in whole}
 
     def _kind_of(self, run: Run) -> Kind:
-        if (target := self._targets.get(run.handler)) is not None:
-            return target.kind
-        handler = self._registry[run.handler]
-        if run.suspect:
+        kind = self._kinds[run.handler]
+        if run.suspect and kind in (Kind.LOOP, Kind.THREAD):
             return Kind.ALONE
-        if handler.is_async:
-            return Kind.LOOP
         may_be_killed = self._can_kill and run.policy.timeout_seconds is not None
-        return Kind.CHILD if may_be_killed else Kind.THREAD
+        return Kind.CHILD if kind is Kind.THREAD and may_be_killed else kind
 
     async def return_unknown_leases(self) -> None:
         """Hand back leases that we hold and do not know: of claims whose answer was lost."""
@@ -258,8 +277,8 @@ class Claiming:
         self._in_doubt.set()
 
     async def listen(self) -> None:
-        """Wake the intake on one hint, and look for pauses on another."""
-        heard = {hints.READY_CHANNEL: self.wake, hints.PAUSES_CHANNEL: self._watch.wake}
+        """Wake the intakes on one hint, and look for pauses on another."""
+        heard = {hints.READY_CHANNEL: self.heed, hints.PAUSES_CHANNEL: lambda _: self._watch.wake()}
         await hints.listen(self._database, heard, self._ended.is_set)
 
 
@@ -267,6 +286,12 @@ def _policies_of(registry: Registry) -> dict[str, RunPolicy]:
     """Return the policies for runs that were submitted without one, such as by SQL; plain ones are left out."""
     policies = {name: registry[name].options.policy for name in registry.names()}
     return {name: policy for name, policy in policies.items() if policy != PLAIN}
+
+
+def _kinds_of(registry: Registry, targets: Targets) -> dict[str, Kind]:
+    """Return how the runs of each handler are executed, by name and alias, as long as nothing else is known of them."""
+    kinds = {name: Kind.LOOP if registry[name].is_async else Kind.THREAD for name in registry.names()}
+    return kinds | {target.name: target.kind for target in targets}
 
 
 def _names_by_pool(registry: Registry, targets: Targets) -> dict[Pool, list[str]]:

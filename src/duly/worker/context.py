@@ -13,11 +13,13 @@ from uuid import UUID
 
 import msgspec
 
+from duly.clock import moment_of
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import DulyError, InvalidOption
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.progress import Progress, progress_of
 from duly.domain.runs.run import Run
+from duly.log import add_ids
 
 MESSAGE_CHARACTERS_MAX = 8_192
 FIELDS_BYTES_MAX = 262_144  # of a line, in all
@@ -75,6 +77,14 @@ _CUT = "…"
 current: ContextVar[RunContext | None] = ContextVar("duly_run", default=None)
 
 
+def _ids() -> dict[str, Any]:
+    run = current.get()
+    return {} if run is None else run.ids
+
+
+add_ids(_ids)
+
+
 class RunLog:
     """The run's log."""
 
@@ -104,14 +114,14 @@ class RunLog:
 class RunContext:
     """The run as its handler sees it; users know it as `duly.Run`."""
 
-    __slots__ = ("_cancelled", "_run", "_saved", "_services", "_started_at")
+    __slots__ = ("_cancelled", "_run", "_saved", "_services", "_started")
 
     def __init__(
-        self, run: Run, services: RunServices, *, started_at: datetime | None = None, saved: str | None = None
+        self, run: Run, services: RunServices, *, started: float | None = None, saved: str | None = None
     ) -> None:
         self._run = run
         self._services = services
-        self._started_at = started_at
+        self._started = started  # seconds since 1970
         self._saved = saved
         self._cancelled = False
 
@@ -196,9 +206,9 @@ class RunContext:
     def deadline(self) -> datetime | None:
         """The moment at which this attempt will be stopped; None without a timeout."""
         seconds = self._run.policy.timeout_seconds
-        if seconds is None or self._started_at is None:
+        if seconds is None or self._started is None:
             return None
-        return self._started_at + timedelta(seconds=seconds)
+        return moment_of(self._started) + timedelta(seconds=seconds)
 
     @property
     def log(self) -> RunLog:
@@ -244,15 +254,19 @@ class RunContext:
 
     # The rest is for the worker.
 
-    def started(self, at: datetime) -> datetime:
-        """Record when the handler was called, which its deadline counts from."""
-        self._started_at = at
-        return at
+    @property
+    def ids(self) -> dict[str, Any]:
+        """The ids with which log lines name the run."""
+        return self._run.ids
+
+    def start(self, seconds: float) -> None:
+        """Record when the handler was called, in seconds since 1970: its deadline counts from there."""
+        self._started = seconds
 
     @property
     def has_started(self) -> bool:
         """Return whether the handler has been called."""
-        return self._started_at is not None
+        return self._started is not None
 
     def mark_cancelled(self) -> None:
         """Notify the handler, from any thread, that the run was asked to stop."""

@@ -21,8 +21,9 @@ from duly.domain.runs.outcome import Cancelled, Succeeded
 from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves.defer import Deferred
-from duly.moves.settle import Settled, hand_back
+from duly.moves.settle import End, Settled, hand_back
 from duly.store.boxes import runs
+from duly.store.boxes.leased import Finished
 from duly.store.connection import hints
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables import workers
@@ -74,7 +75,7 @@ class Engine:
         settling: Database,
         slots: Slots,
         process_pool: ProcessPool | None,
-        on_late: Callable[[Sequence[Settled | Deferred]], None],
+        on_late: Callable[[Sequence[End | Deferred]], None],
         figures: Figures,
         rng: Rng,
         log: Log,
@@ -101,6 +102,8 @@ class Engine:
             log=log,
             on_settled=self._on_settled,
             write_lines=self._services.flush_ended,
+            do_starts_wait=lambda: slots.waiting > 0,
+            settles=figures.settles,
         )
         self._wake_starts = asyncio.Event()
         self._hinted_at = float("-inf")
@@ -147,6 +150,7 @@ class Engine:
             on_received=self._wake_starts.set,
             on_spent=self._settle,
             on_expired=self.lease_lost,
+            figures=self._figures,
             log=self._log,
         )
 
@@ -445,7 +449,7 @@ class Engine:
             self._take_back(unstarted)
         self._slots_came_free()
 
-    def _settle(self, settled: Sequence[Settled | Deferred]) -> None:
+    def _settle(self, settled: Sequence[End | Deferred]) -> None:
         """Pass outcomes to the outbox, also those that come after it has stopped."""
         self._figures.add(settled)
         if self.outbox.is_done:
@@ -484,7 +488,7 @@ class Engine:
         if named := [item.run for item in unstarted if item.kind is Kind.ALONE]:
             self._spawn(self._tidy_up(named, []))
 
-    async def _settle_after_progress(self, settled: list[Settled | Deferred]) -> None:
+    async def _settle_after_progress(self, settled: list[End | Deferred]) -> None:
         """Write the progress of runs while the lease is valid, then their outcomes."""
         try:
             if self._worker_lease.is_safe:
@@ -492,7 +496,7 @@ class Engine:
         finally:
             self._settle(settled)
 
-    def _on_settled(self, settled: list[Settled | Deferred]) -> None:
+    def _on_settled(self, settled: list[End | Deferred]) -> None:
         done = [item.run for item in settled]
         over = self._held_runs.let_go(done)
         self._services.forget(done)
@@ -500,7 +504,7 @@ class Engine:
         signals = [runs.Signal(held.run.run_id, held.run.fence, "cancel") for held in over if held.cancelled]
         if named or signals:
             self._spawn(self._tidy_up(named, signals))
-        if any(_leads_on(item) for item in settled):
+        if any(_leads_on(item) for item in settled if not isinstance(item, Finished)):
             self._claiming.wake()
         elif self._watch.limits:
             # a slot of a concurrency key is free, which it was not while its run was ending
@@ -607,7 +611,7 @@ class Engine:
             await self._clock.sleep(retry_delay(self._rng))
 
 
-def _leads_on(item: Settled | Deferred) -> bool:
+def _leads_on(item: End | Deferred) -> bool:
     """Return whether this outcome may make something ready: the next attempt, or a run that waited for the slot."""
     if type(item) is Settled and type(item.outcome) not in _QUIET:
         return True

@@ -36,6 +36,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     takes_run: bool
     signature: inspect.Signature  # without the run
+    names: tuple[str, ...]  # of its parameters
     decoder: msgspec.json.Decoder[Any]
     may_be_empty: bool
     result_decoder: msgspec.json.Decoder[Any] | None
@@ -92,11 +93,29 @@ class Handler:
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Encode arguments as a payload. Raises InvalidArguments or InvalidPayload, naming the parameter."""
+        if not args and tuple(kwargs) == self.shape.names and (texts := self._encode_plain([kwargs])):
+            return texts[0]
+        return self.encode_closely(args, kwargs)
+
+    def encode_closely(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Encode arguments one by one, to name the one that is refused. Raises as `encode` does."""
         arguments = self._bound(args, kwargs)
         text = self._write(arguments)
         if arguments:
             self._read(text)
         return text
+
+    def encode_together(self, arguments: Sequence[Mapping[str, Any]]) -> list[str] | None:
+        """Encode many sets of arguments in one pass; None where one needs a closer look, and perhaps a refusal."""
+        if set(map(type, arguments)) != {dict}:
+            return None
+        try:
+            names = tuple(self._bound((), arguments[0]))
+        except (InvalidArguments, TypeError):
+            return None
+        if set(map(tuple, arguments)) != {names}:
+            return None
+        return self._encode_plain(arguments)
 
     def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
         """Encode arguments of which some are not known yet: those that `write` encodes otherwise. The rest are checked.
@@ -112,7 +131,7 @@ class Handler:
 
     def decode(self, payload: str | None) -> dict[str, Any]:
         """Decode a payload into keyword arguments of the annotated types. Raises InvalidArguments."""
-        if payload in _NO_PAYLOAD and self.shape.may_be_empty:
+        if payload in _NO_PAYLOAD and (self._shape or self.shape).may_be_empty:
             return {}
         return msgspec.structs.asdict(self._read("{}" if payload is None else payload))
 
@@ -128,12 +147,15 @@ class Handler:
 
     def call(self, run: RunContext, kwargs: Mapping[str, Any]) -> Any:
         """Call the function; for an `async def` this returns the coroutine."""
-        return self.function(run, **kwargs) if self.shape.takes_run else self.function(**kwargs)
+        return self.function(run, **kwargs) if (self._shape or self.shape).takes_run else self.function(**kwargs)
 
     @property
     def usage(self) -> str:
         """Describe the parameters of the handler, for an error message."""
         return f"it takes {_signature_text(self.shape.signature)}"
+
+    def _encode_plain(self, arguments: Sequence[Mapping[str, Any]]) -> list[str] | None:
+        return payloads.encode_together(arguments, self.shape.decoder)
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -239,6 +261,7 @@ def _compile(name: str, function: Callable[..., Any]) -> Shape:
     return Shape(
         takes_run,
         signature.replace(parameters=named),
+        tuple(parameter.name for parameter in named),
         msgspec.json.Decoder(struct),
         all(parameter.default is not parameter.empty for parameter in named),
         _result_decoder(hints.get("return", Any)),

@@ -58,8 +58,10 @@ class HeldRuns:
 
     def let_go(self, runs: Sequence[Run]) -> list[HeldRun]:
         """Drop these runs. Returns those that were held."""
-        over = self.of(runs)
-        for held in over:
-            self._held.pop(held.run.run_id, None)
-            self._shared_state.end(held.run.run_id, held.run.fence)
+        over: list[HeldRun] = []
+        for run in runs:
+            if (held := self.find(run.run_id, run.fence)) is not None:
+                del self._held[run.run_id]
+                self._shared_state.end(run.run_id, run.fence)
+                over.append(held)
         return over

@@ -42,6 +42,11 @@ class Room(msgspec.Struct):
         if seconds > 0:
             self.rate += (finished / seconds - self.rate) * min(1.0, seconds / RATE_SECONDS)
 
+    @property
+    def may_grow(self) -> bool:
+        """Return whether more runs could be held ahead of their due moment."""
+        return self.ahead < self.slots * AHEAD_PER_SLOT_MAX
+
     def grow(self) -> None:
         """Hold more runs ahead of their due moment: there are some."""
         self.ahead = min(self.slots * AHEAD_PER_SLOT_MAX, max(1, self.slots // 4, self.ahead * 2))

@@ -2,9 +2,12 @@
 
 It flushes as soon as the last flush is done and something is there, after a pause that lets a batch gather: two
 milliseconds, and twenty while outcomes come so fast that each call would otherwise carry a handful; none where a node
-of a workflow is among a few, because others may wait for it. A lost connection means a retry: the store knows what it
-has seen. Outcomes that the store refuses are postponed, longer each time: it may accept them later. A full outbox
-closes the intake, which is the only back-pressure there is.
+of a workflow is among a few, because others may wait for it. After a rest, plain successes give way to starts: they are
+held for up to a tenth of a second while more keep coming and due runs wait for a slot, because many are due at this
+instant.
+
+A lost connection means a retry: the store knows what it has seen. Outcomes that the store refuses are postponed, longer
+each time: it may accept them later. A full outbox closes the intake, which is the only back-pressure there is.
 
 The log lines of a run are written before its outcome, so that a reader who sees that it has ended finds all of them.
 """
@@ -18,11 +21,14 @@ from typing import TypeAlias, cast
 from uuid import UUID
 
 from duly.clock import Rng
+from duly.domain.diagnosis.figures import Histogram
 from duly.domain.runs.outcome import Failed
 from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves.defer import Deferred, defer
-from duly.moves.settle import Settled, Unstorable, settle
+from duly.moves.settle import End, Settled, Unstorable, name_of, settle
+from duly.outbound import traces
+from duly.store.boxes.leased import Finished
 from duly.store.connection.database import Database, Unavailable
 from duly.worker.pacing import retry_delay
 
@@ -30,6 +36,9 @@ BATCH_MAX = 2_000
 FULL = 10_000
 GATHER_SECONDS = 0.002
 GATHER_BUSY_SECONDS = 0.02
+GIVE_WAY_SECONDS = 0.1
+GIVE_WAY_TURN_SECONDS = 0.005
+REST_SECONDS = 0.5  # without a flush
 BUSY = 8  # outcomes in one batch from which on a larger one is waited for
 _RETRY_SECONDS_MAX = (0.1, 0.2, 0.4, 1.0, 2.0)
 _DEFER_TRIES_MAX = 3
@@ -49,22 +58,27 @@ class Outbox:
         *,
         rng: Rng,
         log: Log,
-        on_settled: Callable[[list[Settled | Deferred]], None],
+        on_settled: Callable[[list[End | Deferred]], None],
         write_lines: WriteLines | None = None,
+        do_starts_wait: Callable[[], bool] = lambda: False,
+        settles: Histogram | None = None,
     ) -> None:
+        self._settles = settles or Histogram()
         self._database = database
+        self._do_starts_wait = do_starts_wait
         self._write_lines = write_lines
         self._worker_id = worker_id
         self._rng = rng
         self._log = log
         self._on_settled = on_settled
-        self._waiting: deque[Settled | Deferred] = deque()
-        self._flushing: list[Settled | Deferred] = []
-        self._put_off: list[tuple[float, Settled | Deferred]] = []  # until when, on the monotonic clock
+        self._waiting: deque[End | Deferred] = deque()
+        self._flushing: list[End | Deferred] = []
+        self._put_off: list[tuple[float, End | Deferred]] = []  # until when, on the monotonic clock
         self._refusals: dict[UUID, int] = {}  # how often each postponed one was refused
         self._wake = asyncio.Event()
         self._closing = False
         self._last_batch = 0
+        self._flushed_at = float("-inf")
         self.fenced = 0
         self.settled = 0
 
@@ -81,7 +95,7 @@ class Outbox:
         """Return whether it was closed and has nothing left."""
         return self._closing and not len(self)
 
-    def put(self, settled: Sequence[Settled | Deferred]) -> None:
+    def put(self, settled: Sequence[End | Deferred]) -> None:
         """Add outcomes and deferrals."""
         self._waiting.extend(settled)
         self._wake.set()
@@ -95,7 +109,21 @@ class Outbox:
                 continue
             if len(self._waiting) < BATCH_MAX and not self._is_waited_for():
                 await self._database.clock.sleep(GATHER_BUSY_SECONDS if self._last_batch >= BUSY else GATHER_SECONDS)
+                await self._give_way()
             await self.flush()
+            self._flushed_at = self._database.clock.monotonic()
+
+    async def _give_way(self) -> None:
+        """After a rest, wait while plain successes keep coming and due runs wait for a slot, but not long."""
+        clock, known = self._database.clock, 0
+        began = clock.monotonic()
+        if began - self._flushed_at < REST_SECONDS:
+            return
+        while self._do_starts_wait() and known < len(self) < FULL // 2 and clock.monotonic() - began < GIVE_WAY_SECONDS:
+            if not all(type(item) is Finished for item in self._waiting):  # somebody may wait for another kind
+                return
+            known = len(self)
+            await clock.sleep(GIVE_WAY_TURN_SECONDS)
 
     def _is_waited_for(self) -> bool:
         """Return whether the next node of a workflow may wait for one of a few outcomes: then no batch is gathered."""
@@ -119,19 +147,30 @@ class Outbox:
             raise
         if refused:
             self.fenced += len(refused)
-            self._log.warning("outcomes_fenced", runs=len(refused), first=refused[0].run_id)
+            self._log.warning("outcomes_fenced", runs=len(refused), **refused[0].ids)
         self.settled += len(self._flushing) - len(refused)
         done, self._flushing = self._flushing, []
+        if traces.is_on():
+            _trace(done)
+        if self._log.is_talkative:
+            self._say(done)
         self._last_batch = len(done)
         if self._refusals:
             for item in done:
                 self._refusals.pop(item.run.run_id, None)
         self._on_settled(done)
 
-    async def _write_until_answered(self, batch: list[Settled | Deferred]) -> list[Run]:
+    def _say(self, done: Sequence[End | Deferred]) -> None:
+        """Log the end of each attempt."""
+        for item in done:
+            if not isinstance(item, Deferred):
+                facts = {"outcome": name_of(item.outcome), "queue": item.run.queue, "handler": item.run.handler}
+                self._log.info("attempt_ended", **item.run.ids, **facts, tenant=item.run.tenant)
+
+    async def _write_until_answered(self, batch: list[End | Deferred]) -> list[Run]:
         await self._write_lines_until_answered([item.run for item in batch])
         deferred = [item for item in batch if type(item) is Deferred]
-        ended = [item for item in batch if isinstance(item, Settled)] if deferred else cast("list[Settled]", batch)
+        ended = [item for item in batch if not isinstance(item, Deferred)] if deferred else cast("list[End]", batch)
         refused = await self._settle_until_answered(ended)
         if deferred:
             refused += await self._settle_until_answered(await self._defer_until_answered(deferred))
@@ -152,11 +191,14 @@ class Outbox:
             tries += 1
         return None
 
-    async def _settle_until_answered(self, ended: list[Settled]) -> list[Run]:
+    async def _settle_until_answered(self, ended: Sequence[End]) -> list[Run]:
         tries = 0
         while True:
+            began = self._database.clock.monotonic()
             try:
-                return await settle(self._database, self._worker_id, ended, self._rng)
+                fenced = await settle(self._database, self._worker_id, ended, self._rng)
+                self._settles.observe(self._database.clock.monotonic() - began)
+                return fenced
             except Unavailable as error:
                 self._log.warning("settle_unanswered", runs=len(ended), tries=tries, error=str(error))
             except Unstorable as error:
@@ -196,7 +238,7 @@ class Outbox:
             except Unavailable as error:
                 self._log.warning("defer_unanswered", runs=len(deferred), tries=tries, error=str(error))
             except Exception as error:  # noqa: BLE001 - a fault of our own, which may be one run's alone
-                self._log.error("defer_failed", runs=len(deferred), first=deferred[0].run.run_id, error=repr(error))
+                self._log.error("defer_failed", runs=len(deferred), **deferred[0].run.ids, error=repr(error))
                 if len(deferred) > 1:
                     middle = len(deferred) // 2
                     first = await self._defer_until_answered(deferred[:middle])
@@ -211,3 +253,14 @@ class Outbox:
     async def _pause(self, tries: int) -> None:
         longest = _RETRY_SECONDS_MAX[min(tries, len(_RETRY_SECONDS_MAX) - 1)]
         await self._database.clock.sleep(retry_delay(self._rng, longest))
+
+
+def _trace(done: Sequence[End | Deferred]) -> None:
+    """Report attempts that have ended and are settled."""
+    for item in done:
+        if isinstance(item, Finished):
+            traces.attempted(item.run, item.started, item.finished, "succeeded", None)
+        elif isinstance(item, Settled) and item.started_at is not None and item.finished_at is not None:
+            began, ended, outcome = item.started_at.timestamp(), item.finished_at.timestamp(), item.outcome
+            error = outcome.kinds[0] if isinstance(outcome, Failed) and outcome.kinds else None
+            traces.attempted(item.run, began, ended, name_of(outcome), error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from duly.clock import Rng
 
 TURN_SECONDS = 0.0005
-TURN_BUSY_SECONDS = 0.004
+TURN_BUSY_SECONDS = 0.005
 BUSY = 4  # runs started in one turn, from which on more are waited for
 REST_SECONDS = 0.1
 REST_IDLE_SECONDS = 1.0

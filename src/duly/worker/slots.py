@@ -6,9 +6,10 @@ would pass what came before it. So the order is by arrival, which rank moves by 
 
 from __future__ import annotations
 
+import math
+from bisect import insort
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from heapq import heappop, heappush
 from itertools import count
 from uuid import UUID
 
@@ -57,6 +58,7 @@ class Slots:
     def __init__(self, capacity: Mapping[Pool, int]) -> None:
         self.capacity = {pool: capacity.get(pool, 0) for pool in Pool}
         self._running = dict.fromkeys(Pool, 0)
+        # each in order: nearly all arrive at the end, and leave together from the front
         self._queues: dict[Pool, list[tuple[float, float, int, Kind, Run, float]]] = {pool: [] for pool in Pool}
         self._order = count()
 
@@ -92,15 +94,25 @@ class Slots:
         """Queue a due run: by its arrival, its due moment and the handicap of its priority."""
         due = run.due_at.timestamp()
         rank = due + run.priority * _HANDICAP_SECONDS
-        order = now + min(_RANK_SECONDS, max(-_RANK_SECONDS, (rank - now) / _RANK_SCALE))
-        heappush(self._queues[POOL_OF[kind]], (order, rank, next(self._order), kind, run, max(due, now)))
+        moved = (rank - now) / _RANK_SCALE
+        if not -_RANK_SECONDS < moved < _RANK_SECONDS:
+            moved = math.copysign(_RANK_SECONDS, moved)
+        since = due if due > now else now
+        queue, entry = self._queues[POOL_OF[kind]], (now + moved, rank, next(self._order), kind, run, since)
+        if queue and entry < queue[-1]:
+            insort(queue, entry)
+        else:
+            queue.append(entry)
 
     def take(self) -> list[tuple[Kind, Run]]:
         """Take every run that can start now and occupy their slots."""
         starting: list[tuple[Kind, Run]] = []
         for pool, queue in self._queues.items():
+            if not queue:
+                continue
             taken = min(self.free_in(pool), len(queue))
-            starting += [heappop(queue)[3:5] for _ in range(taken)]
+            starting += [(kind, run) for _, _, _, kind, run, _ in queue[:taken]]
+            del queue[:taken]
             self._running[pool] += taken
         return starting
 
@@ -112,7 +124,6 @@ class Slots:
     def give_up(self, pool: Pool, keep: int) -> list[Run]:
         """Take out all but the first `keep` of a queue: other workers could start them sooner."""
         queue = self._queues[pool]
-        queue.sort()
         given = [run for *_, run, _ in queue[keep:]]
         del queue[keep:]
         return given
@@ -123,7 +134,7 @@ class Slots:
         for queue in self._queues.values():
             if unwanted := [run for *_, run, _ in queue if is_unwanted(run)]:
                 taken += unwanted
-                queue[:] = sorted(entry for entry in queue if not is_unwanted(entry[4]))
+                queue[:] = [entry for entry in queue if not is_unwanted(entry[4])]
         return taken
 
     def drain(self) -> list[Run]:

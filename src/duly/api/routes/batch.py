@@ -100,7 +100,6 @@ async def _take(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]]) -> l
             await asyncio.gather(storing, return_exceptions=True)
     for line in alone:
         answers.append(await _submit_alone(call, line, f"{key}:{line.number}"))
-        call.wake(line.job.queue if isinstance(line.job, Submission) else DUE)  # Which costs one look, due or not.
     return answers
 
 
@@ -140,7 +139,7 @@ async def _submit_together(call: Call[Any, bytes], lines: Sequence[_Line], key: 
         middle = len(lines) // 2
         first = await _submit_together(call, lines[:middle], f"{key}a")
         return first + await _submit_together(call, lines[middle:], f"{key}b")
-    for queue in {shot.queue for shot in shots}:
+    for queue in {shot.queue for shot, one in zip(shots, created, strict=True) if one.needs_hint}:
         call.wake(queue)
     return [_created(line.number, one) for line, one in zip(lines, created, strict=True)]
 
@@ -150,8 +149,12 @@ async def _submit_alone(call: Call[Any, bytes], line: _Line, key: str) -> LineRe
     try:
         async with call.database.transaction():
             if isinstance(line.job, Submission):
-                return _created(line.number, await moves.submit(call.unnamed, line.job, key=chosen, tenant=call.tenant))
+                created = await moves.submit(call.unnamed, line.job, key=chosen, tenant=call.tenant)
+                if created.needs_hint:
+                    call.wake(line.job.queue)
+                return _created(line.number, created)
             accepted = await moves.submit_recurring(call.unnamed, line.job, key=chosen, tenant=call.tenant)
+            call.wake(DUE)  # which costs one look, due or not
             return _created(line.number, accepted)
     except Refused as error:
         return _refused(line.number, error)

@@ -13,7 +13,15 @@ from duly.moves.schedules import recover
 from duly.store.reads import recovery_plan
 from duly.store.reads.recovery_plan import Plan
 from duly.store.tables.recovery import Recovery, Totals
-from duly.wire.recovery import ApprovedRule, RecoveryApproval, RecoveryItem, RecoveryPlan, RecoveryState, RecoveryTenant
+from duly.wire.recovery import (
+    ApprovedRule,
+    RecoveryApproval,
+    RecoveryItem,
+    RecoveryPlan,
+    RecoveryState,
+    RecoveryTenant,
+    RunInFlight,
+)
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("recovery", scope="admin", in_session=False, takes_key=False, is_operators=True)
@@ -72,6 +80,7 @@ def _shown_plan(plan: Plan) -> RecoveryPlan:
         left=plan.runs,
         tenants=[RecoveryTenant.of(one) for one in plan.tenants],
         items=[RecoveryItem.of(one) for one in plan.items],
+        in_flight=[RunInFlight.of(one) for one in plan.in_flight],
     )
 
 

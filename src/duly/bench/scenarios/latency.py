@@ -1,8 +1,8 @@
 """`latency`: from the call of `submit` to the call of the handler, one at a time, on a system with nothing else to do.
 
-Each sample goes through the SDK as an application would use it. Between samples the system is idle for a moment of changing
-length, so that no rhythm of its own can hide. The baseline is a bare INSERT and NOTIFY, with a listener that claims the row
-by deleting it.
+Each sample goes through the SDK as an application would use it: `submit`, and then as often `submit_sync`. Between samples
+the system is idle for a moment of changing length, so that no rhythm of its own can hide. The baseline is a bare INSERT and
+NOTIFY, with a listener that claims the row by deleting it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SETTLE_SECONDS = 10.0
 class Options(msgspec.Struct, frozen=True):
     """The size of the scenario; the pause between two samples is between half and one and a half of `pause_ms`."""
 
-    samples: Annotated[int, "How many."] = 500
+    samples: Annotated[int, "How many, each way."] = 500
     pause_ms: Annotated[int, "Mean pause between two samples."] = 30
 
 
@@ -39,6 +39,7 @@ async def measure(bench: Bench, options: Options) -> Result:
         bare = await baseline.round_trips(bench.scratch.url, options.samples, pause)
     await bench.scratch.renew()
     sent: dict[bytes, float] = {}
+    sync: set[bytes] = set()
     async with make_app(bench.scratch.url) as client, bench.roles(stamped=True) as roles:
         handler = client[STAMPED]
         with bench.steps.step(f"{options.samples:,} samples", options.samples) as advance:
@@ -48,16 +49,25 @@ async def measure(bench: Bench, options: Options) -> Result:
                 sent[handle.run_id.bytes] = called
                 advance(len(sent))
                 await pause()
-        await roles.until(lambda: roles.settled >= options.samples, _SETTLE_SECONDS, "settling the last sample")
+        with bench.steps.step(f"{options.samples:,} from a plain function", options.samples) as advance:
+            for _ in range(options.samples):
+                called, handle = await asyncio.to_thread(lambda: (time(), handler.submit_sync()))
+                sent[handle.run_id.bytes] = called
+                sync.add(handle.run_id.bytes)
+                advance(len(sync))
+                await pause()
+        client.background.close()
+        await roles.until(lambda: roles.settled >= 2 * options.samples, _SETTLE_SECONDS, "settling the last sample")
     async with bench.scratch.database() as database:
         stamps = bench.stamps()
-        verdict = await audit.of_one_shots(database, options.samples, stamps)
-    spans = [stamp.started - sent[stamp.run_id] for stamp in stamps]
+        verdict = await audit.of_one_shots(database, 2 * options.samples, stamps)
+    spans = [stamp.started - sent[stamp.run_id] for stamp in stamps if stamp.run_id not in sync]
+    sync_spans = [stamp.started - sent[stamp.run_id] for stamp in stamps if stamp.run_id in sync]
     return Result(
         runs_per_second=rate(len(spans), sum(spans)),
         baseline_per_second=rate(len(bare), sum(bare)),
         verdict=verdict,
         latency_ms=percentiles(spans),
         skew_ms=percentiles(stamp.skew for stamp in stamps),
-        more={"baseline_ms": percentiles(bare)},
+        more={"sync_ms": percentiles(sync_spans), "baseline_ms": percentiles(bare)},
     )

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from duly.cli.connect import run_loop
 from duly.cli.flags.settings import span
 from duly.domain.errors import InvalidOption, Refused
 from duly.domain.targets.program_environment import check_command_environment
@@ -15,6 +14,7 @@ from duly.log import Log
 from duly.postgres.account import account_for
 from duly.settings import KNOWN, Settings, engine_environment, settings_file
 from duly.store.tenancy.keyring import keyring_of
+from duly.worker import loop
 from duly.worker.targets import Part, TargetHandler, cgroup
 from duly.worker.targets.cgroup import Groups
 from duly.worker.targets.command import Commands, check_sandbox
@@ -71,7 +71,7 @@ def _commands(settings: Settings) -> Commands:
     _refuse_missing(settings.commands)
     _refuse_loaders(settings.commands)
     sandbox, ceiling = _sandbox(settings), _ceiling(settings)
-    run_loop(check_sandbox(sandbox, ceiling))
+    loop.run(check_sandbox(sandbox, ceiling))
     grace, groups = span(settings, "command_grace").total_seconds(), _groups(settings)
     return Commands(
         sandbox,

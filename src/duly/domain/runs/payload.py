@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +40,26 @@ def encode(value: Any, what: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> str:
             f"{what} has {len(text)} bytes; the limit is {bytes_max}. Store it elsewhere and pass a reference"
         )
     return text.decode()
+
+
+def encode_together(values: Sequence[Any], decoder: msgspec.json.Decoder[Any]) -> list[str] | None:
+    """Encode objects in one pass, and check that each can be decoded; None where one may be refused: `encode` says why."""
+    try:
+        lines = _encoder.encode_lines(values)
+        decoder.decode_lines(lines)
+    except (TypeError, ValueError, ArithmeticError, RecursionError):
+        return None
+    if b"\\u" in lines or b"null" in lines:  # a NUL or half a character; and a null may have been NaN
+        return None
+    texts = lines.decode().split("\n")[:-1]
+    if len(texts) != len(values):
+        return None
+    is_flat = lines.count(b"{") + lines.count(b"[") < len(values) + DEPTH_MAX
+    if not is_flat and any(text.count("{") + text.count("[") > DEPTH_MAX for text in texts):
+        return None
+    if len(lines) > PAYLOAD_BYTES_MAX and any(len(line) > PAYLOAD_BYTES_MAX for line in lines.split(b"\n")):
+        return None
+    return texts
 
 
 def encode_result(value: Any) -> tuple[str | None, str | None]:

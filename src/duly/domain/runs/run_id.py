@@ -1,7 +1,7 @@
 """The id of a run: 48 bits of its scheduled moment in milliseconds, then 74 bits of a hash (a UUID of version 8).
 
-The same for every attempt, so handlers use it as an idempotency key. `duly.run_id` in the schema computes the same; a
-property test compares the two, for moments before 2106.
+In a batch, the last 24 bits are the position instead. An id is the same for every attempt, so handlers use it as an
+idempotency key. `duly.run_id` in the schema computes the same; a property test compares the two, for moments before 2106.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from uuid import UUID
 
+BATCH_MAX = (1 << 24) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _VERSION_MASK, _VERSION = 0xF << 76, 0x8 << 76

@@ -62,6 +62,11 @@ class Keyring:
         """The key that seals."""
         return self._first
 
+    @property
+    def key_ids(self) -> list[str]:
+        """The ids of all keys, the one that seals first."""
+        return list(self._keys)
+
     def seal(self, secret: Secret, about: bytes, draw: Callable[[int], bytes]) -> Sealed:
         """Seal a secret that belongs to `about`, with a nonce from a secure source."""
         nonce = draw(NONCE_BYTES)

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.runs.options import RunHistory
+from duly.domain.runs.outcome import Succeeded
 from duly.domain.runs.run import Run
 from duly.store.boxes.options import encode_history, run_of
 from duly.store.connection.database import Database
@@ -21,12 +22,17 @@ Handle = tuple[UUID, int]  # run and fence
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
-    """A plain success without consequences."""
+    """A plain success without consequences. Its moments are seconds since 1970, which cost less for each run."""
 
     run: Run
-    started_at: datetime
-    finished_at: datetime
-    result: str | None
+    started: float
+    finished: float
+    result: str | None = None
+
+    @property
+    def outcome(self) -> Succeeded:
+        """The outcome, as of any attempt."""
+        return Succeeded(self.result)
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -54,8 +60,8 @@ async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) 
         worker_id,
         [item.run.tid for item in done],
         [item.run.fence for item in done],
-        [item.started_at for item in done],
-        [item.finished_at for item in done],
+        [item.started for item in done],
+        [item.finished for item in done],
         results if any(results) else [],  # missing items at the end of an array are null
     )
     return [(item.run.run_id, item.run.fence) for item in done] if is_all else list(zip(run_ids, fences, strict=True))

@@ -27,8 +27,24 @@ async def claim(
     weights: Sequence[int] = (),
 ) -> list[Run]:
     """Lease up to `limit` runs to the worker. Raises WorkerExpired when its lease has ended."""
+    return await _claim(database, SQL["claim"], worker_id, queues, weights, handlers, limit)
+
+
+async def claim_all(
+    database: Database,
+    worker_id: UUID,
+    queues: Sequence[str],
+    handlers: Sequence[str],
+    limit: int,
+    weights: Sequence[int] = (),
+) -> list[Run]:
+    """Lease all that waits to the worker, or up to `limit` runs as `claim` does. Raises WorkerExpired."""
+    return await _claim(database, SQL["claim_all"], worker_id, queues, weights, handlers, limit)
+
+
+async def _claim(database: Database, statement: str, *values: Any) -> list[Run]:
     try:
-        rows = await database.fetch(SQL["claim"], worker_id, queues, weights, handlers, limit)
+        rows = await database.fetch(statement, *values)
         return [run_of(row) for row in rows]
     except asyncpg.UniqueViolationError:  # a run in ready is leased already
         await drop_duplicates(database)
@@ -64,11 +80,6 @@ async def unroutable(database: Database) -> list[dict[str, Any]]:
 async def depth(database: Database) -> list[dict[str, Any]]:
     """Count the ready runs of each queue, up to a bound, with the oldest due moment."""
     return [dict(row) for row in await database.fetch(SQL["depth"])]
-
-
-async def depth_by_tenant(database: Database, queues_max: int, first: Sequence[str]) -> list[dict[str, Any]]:
-    """Count the ready runs of each tenant by queue: so many queues, `first` before the others, and the rest under no queue."""
-    return [dict(row) for row in await database.fetch(SQL["depth_by_tenant"], queues_max, first)]
 
 
 async def depth_and_own(database: Database, tenant: int) -> list[dict[str, Any]]:

@@ -1,4 +1,8 @@
-"""Wake-up hints: a signal to poll, never data. They are sent after the commit, on a connection of our own, and may be lost."""
+"""Wake-up hints: a signal to poll, never data. They may be lost.
+
+A submit sends its hint with its own commit (`duly.hint`); where it cannot, and for other moves, the hint is sent after
+the commit, on a connection of our own.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ PAUSE_SECONDS = 0.001  # between two hints after submits
 READY_CHANNEL = "duly_ready"
 PAUSES_CHANNEL = "duly_pauses"
 DUE_CHANNEL = "duly_due"
+NAMES_SEPARATOR = "\x01"
 DUE = "@due"  # beside queues, which have no such name: for the schedulers, whose timers have something due soon
 
 
@@ -36,8 +41,8 @@ async def send_pauses_changed(database: Database) -> None:
         await database.fetch(SQL["send_pauses_changed"])
 
 
-async def listen(database: Database, heard: Mapping[str, Callable[[], object]], is_over: Callable[[], bool]) -> None:
-    """Call the listener of each hint. The poll is the truth, so a lost connection costs only latency.
+async def listen(database: Database, heard: Mapping[str, Callable[[str], object]], is_over: Callable[[], bool]) -> None:
+    """Call the listener of each hint with its payload. The poll is the truth, so a lost connection costs only latency.
 
     Behind a pooler there are no hints: a listener belongs to a session, and sessions are shared there.
     """
@@ -51,13 +56,19 @@ async def listen(database: Database, heard: Mapping[str, Callable[[], object]], 
             continue
         try:
             for channel, call in heard.items():
-                await connection.add_listener(channel, lambda *_, call=call: call())
+                await connection.add_listener(channel, lambda *event, call=call: call(event[-1]))
             while not connection.is_closed():
                 await database.clock.sleep(1.0)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             await database.clock.sleep(1.0)
         finally:
             connection.terminate()
+
+
+def names_of(payload: str) -> tuple[str, str]:
+    """Return the queue and the handler that a hint for workers names; an empty one means all."""
+    queue, _, handler = payload.partition(NAMES_SEPARATOR)
+    return queue, handler
 
 
 class Waker:

@@ -20,6 +20,7 @@ from duly.domain.errors import (
     NotFound,
     ParentEnded,
     QuotaReached,
+    Refused,
     TenantSuspended,
     WorkerExpired,
 )
@@ -51,6 +52,7 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     "DU022": (TenantSuspended, "{message}; `duly tenants resume` reactivates it"),
     "DU023": (QuotaReached, "{message}; end some, or raise {detail}: `duly tenants limits`"),
     "DU030": (ParentEnded, "{message}; leave parent out, or name a run that has not ended"),
+    "DU031": (Refused, "{message}; its history stays until the operator releases it"),
     "55P03": (KeyBusy, "another transaction is submitting with this key; try again when it has ended"),
 }
 _NAME = re.compile(r"\(tenant, name\)=\(\d+, (.+)\)")

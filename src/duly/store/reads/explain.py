@@ -88,6 +88,7 @@ async def run(
         due_at=last["due_at"] if is_over and last else found["due_at"],
         worker=beyond["worker"] if engine is None else found["worker_id"] and str(found["worker_id"]),
         worker_is_live=beyond["worker_is_live"] is not False,
+        awaits_recovery=bool(beyond["awaits_recovery"]),
         stall=_stall(beyond["stalled_at"], beyond["stalled_in"], None if are_named else found["handler"]),
         claimed_at=around["claimed_at"],
         deadline_at=around["deadline_at"],

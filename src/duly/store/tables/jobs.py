@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, overload
 from uuid import UUID
 
 import msgspec
@@ -27,12 +27,14 @@ NEWEST_VERSION = 2_147_483_647
 class Submitted(msgspec.Struct, frozen=True):
     """The store's answer: durable once the transaction commits.
 
-    `replayed`: the key was seen before, and nothing was created.
+    `replayed`: the key was seen before, and nothing was created. `needs_hint`: a run may be claimed at once, and it
+    is not certain that the commit wakes the workers: send a hint after the commit.
     """
 
     job_id: UUID
     scheduled_at: datetime
     replayed: bool
+    needs_hint: bool = False
 
 
 async def submit(
@@ -47,6 +49,41 @@ async def submit(
     statement = SQL["submit_subtasks" if any(job.options.metadata.parent for job in jobs) else "submit"]
     rows = await connection.fetch(statement, *submit_arguments(tenant, key, jobs, body_hash, horizon))
     return [Submitted(*row) for row in rows]
+
+
+class Batch(Sequence[Submitted]):
+    """The store's answer to one-shots that were submitted together: the ids follow that of the first one by one."""
+
+    def __init__(self, first: Submitted, number: int) -> None:
+        self._first, self._number = first, number
+
+    def __len__(self) -> int:
+        return self._number
+
+    @overload
+    def __getitem__(self, place: int) -> Submitted: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Submitted]: ...
+    def __getitem__(self, place: int | slice) -> Submitted | list[Submitted]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(self._number))]
+        job_id = UUID(int=self._first.job_id.int + range(self._number)[place])
+        return msgspec.structs.replace(self._first, job_id=job_id)
+
+
+async def submit_alike(
+    connection: Connection,
+    tenant: int,
+    key: str,
+    job: Submission,
+    payloads: Sequence[str],
+    body_hash: bytes,
+    horizon: timedelta,
+) -> Batch:
+    """Insert one-shots that differ by their payloads alone, under one key."""
+    shared = (job.queue, job.priority, job.at, job.delay, encode(job.options))
+    rows = await connection.fetch(SQL["submit_alike"], tenant, key, job.handler, payloads, *shared, body_hash, horizon)
+    return Batch(Submitted(*rows[0]), len(payloads))
 
 
 async def submit_one(connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta) -> Submitted:

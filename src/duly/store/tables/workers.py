@@ -81,6 +81,7 @@ class Identity(msgspec.Struct, frozen=True):
     weights: Sequence[int] = ()  # of its queues, in their order; empty: all alike
     pools: Mapping[str, int] = {}  # its slots by the names of targets, and under FUNCTIONS
     app: str | None = None  # the name of its app, or else its path
+    host: str | None = None  # the machine it runs on; None: not known, as over HTTP
 
 
 async def register(database: Database, identity: Identity) -> None:
@@ -98,6 +99,7 @@ async def register(database: Database, identity: Identity) -> None:
         identity.weights,
         msgspec.json.encode(identity.pools).decode(),
         identity.app,
+        identity.host,
     )
 
 

@@ -18,7 +18,6 @@ import signal
 import socket
 import sys
 import threading
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -45,7 +44,7 @@ class Task(msgspec.Struct):
     run: Run
     saved: str | None
     timeout: float | None
-    started_at: datetime | None = None
+    started: float | None = None
 
 
 class ChildMessage(msgspec.Struct):
@@ -162,7 +161,7 @@ def serve(wire: Wire, registry: Registry) -> None:
     wire.ready()
     while (task := wire.receive()) is not None:
         handler = registry[task.run.handler]
-        context = RunContext(task.run, wire, started_at=task.started_at, saved=task.saved)
+        context = RunContext(task.run, wire, started=task.started, saved=task.saved)
         signal.signal(signal.SIGTERM, lambda *_, context=context: _cancel(context))
         with captured(partial(_keep, context)):
             outcome = _attempt(handler, context, task)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -23,7 +22,7 @@ from duly.domain.runs.options import PLAIN
 from duly.domain.runs.outcome import Cancelled, Deferral, Expired, Outcome
 from duly.domain.runs.run import Run
 from duly.moves.defer import Deferred
-from duly.moves.settle import Settled
+from duly.moves.settle import End, Settled, end_of
 from duly.worker.context import RunContext, RunServices
 from duly.worker.execute.attempt import attempt_in_thread, attempt_on_loop, attempt_target, unprepared
 from duly.worker.handlers import Handler, Registry
@@ -37,17 +36,28 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
     kind: Kind
     run: Run
-    settled: Settled | Deferred | None
+    settled: End | Deferred | None
 
 
-def started(run: Run, clock: Clock) -> datetime:
+class _Attempt(msgspec.Struct):
+    """A run of ours, from its start in a queue to its end."""
+
+    kind: Kind
+    handler: Handler | TargetHandler
+    run: Run
+    context: RunContext
+    name: tuple[UUID, int]
+    task: asyncio.Task[None] | None = None
+
+
+def started(run: Run, clock: Clock) -> float:
     """Return when a run starts: not before it was due, though our clock, a lower bound, may have gone back since."""
-    return max(run.due_at, moment_of(clock.now()))
+    return max(run.due_at.timestamp(), clock.now())
 
 
-def finished(started_at: datetime, clock: Clock) -> datetime:
-    """Return when an attempt ends, which is not before it was started."""
-    return max(started_at, moment_of(clock.now()))
+def ended(run: Run, started: float, clock: Clock, outcome: Outcome, *, left_behind: bool) -> End:
+    """End an attempt now, but not before it was started."""
+    return end_of(run, started, max(started, clock.now()), outcome, left_behind=left_behind)
 
 
 class Executor:
@@ -74,10 +84,9 @@ class Executor:
         self._on_ended = on_ended
         self._loop = loop
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="handler") if threads else None
-        self._contexts: dict[tuple[UUID, int], RunContext] = {}
-        self._queued: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # waiting for a thread
-        self._for_loop: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # waiting for the loop
-        self._tasks: dict[tuple[UUID, int], tuple[asyncio.Task[None], Run]] = {}
+        self._attempts: dict[tuple[UUID, int], _Attempt] = {}
+        self._queued: dict[tuple[UUID, int], _Attempt] = {}  # those that wait for a thread
+        self._for_loop: dict[tuple[UUID, int], _Attempt] = {}  # those that wait for the loop
         self._ended: list[Ended] = []
         self._is_reporting = False
         self._interrupted = False
@@ -86,35 +95,37 @@ class Executor:
     @property
     def is_busy(self) -> bool:
         """Return whether a called handler has not ended. From any thread."""
-        return any(context.has_started for context in list(self._contexts.values()))
+        return any(attempt.context.has_started for attempt in list(self._attempts.values()))
 
     def start(self, services: RunServices, batch: list[tuple[Kind, Run, str | None]]) -> list[tuple[Kind, Run]]:
         """Take a batch, from the engine's thread. Returns the runs for which no thread could be started."""
-        on_loop: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]] = []
+        on_loop: list[_Attempt] = []
         without_thread: list[tuple[Kind, Run]] = []
+        handlers: dict[str, Handler | TargetHandler] = {}
         for kind, run, saved in batch:
-            handler = self._targets.get(run.handler) or self._registry[run.handler]
-            context = self._contexts[run.run_id, run.fence] = RunContext(run, services, saved=saved)
+            if (handler := handlers.get(run.handler)) is None:
+                handler = handlers[run.handler] = self._targets.get(run.handler) or self._registry[run.handler]
+            name = (run.run_id, run.fence)
+            attempt = self._attempts[name] = _Attempt(kind, handler, run, RunContext(run, services, saved=saved), name)
             if isinstance(handler, Handler) and not handler.is_async:
-                if not self._enqueue(kind, handler, run, context):
+                if not self._enqueue(attempt):
                     without_thread.append((kind, run))
             else:
-                self._for_loop[run.run_id, run.fence] = (kind, run)
-                on_loop.append((kind, handler, run, context))
+                self._for_loop[name] = attempt
+                on_loop.append(attempt)
         if on_loop:
             self._loop.call_soon_threadsafe(self._start, on_loop)
         return without_thread
 
-    def _enqueue(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> bool:
+    def _enqueue(self, attempt: _Attempt) -> bool:
         """Queue a run for the next thread. False: none could be started, and none will come later."""
         assert self._pool is not None
-        name = (run.run_id, run.fence)
-        self._queued[name] = (kind, run)
+        self._queued[attempt.name] = attempt
         try:
-            self._pool.submit(self._in_thread, kind, handler, run, context)
+            self._pool.submit(self._in_thread, attempt)
         except Exception:  # noqa: BLE001 - no memory or no threads left; the pool has queued it all the same
-            if self._queued.pop(name, None) is not None:
-                del self._contexts[name]
+            if self._queued.pop(attempt.name, None) is not None:
+                del self._attempts[attempt.name]
                 return False
         return True
 
@@ -134,27 +145,28 @@ class Executor:
         for name in list(self._for_loop) if names is None else names:
             found = self._for_loop.pop(name, None) or (None if names is None else self._queued.pop(name, None))
             if found is not None:
-                del self._contexts[name]
-                taken.append(Ended(*found, None))
+                del self._attempts[name]
+                taken.append(Ended(found.kind, found.run, None))
         return taken
 
     def run_on_loop(self) -> Run | None:
         """Return the run whose handler the loop executes at this moment, if it is known. From any thread."""
         task = asyncio.current_task(self._loop)
         running = [
-            (one, run) for one, run in list(self._tasks.values()) if (run.run_id, run.fence) not in self._for_loop
+            attempt
+            for attempt in list(self._attempts.values())
+            if attempt.task is not None and attempt.name not in self._for_loop
         ]
-        found = [run for one, run in running if one is task]
+        found = [attempt.run for attempt in running if attempt.task is task]
         if not found and len(running) == 1:
-            found = [running[0][1]]  # a task that the handler made
+            found = [running[0].run]  # a task that the handler made
         return found[0] if found else None
 
     def cancel(self, run: Run) -> None:
         """Ask a running handler to stop, from the engine's thread."""
-        name = (run.run_id, run.fence)
-        if (context := self._contexts.get(name)) is not None:
-            context.mark_cancelled()
-            self._loop.call_soon_threadsafe(self._stop, name, context)
+        if (attempt := self._attempts.get((run.run_id, run.fence))) is not None:
+            attempt.context.mark_cancelled()
+            self._loop.call_soon_threadsafe(self._stop, attempt)
 
     def interrupt(self) -> None:
         """Start nothing more and stop every handler that can be stopped, from the engine's thread."""
@@ -166,50 +178,52 @@ class Executor:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self, batch: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]]) -> None:
-        for kind, handler, run, context in batch:
-            task = self._loop.create_task(self._on_loop(kind, handler, run, context))
-            self._tasks[run.run_id, run.fence] = (task, run)
+    def _start(self, batch: list[_Attempt]) -> None:
+        for attempt in batch:
+            attempt.task = self._loop.create_task(self._on_loop(attempt))
 
-    async def _on_loop(self, kind: Kind, handler: Handler | TargetHandler, run: Run, context: RunContext) -> None:
-        if self._for_loop.pop((run.run_id, run.fence), None) is None:
-            del self._tasks[run.run_id, run.fence]  # it was taken back meanwhile
-            return
+    async def _on_loop(self, attempt: _Attempt) -> None:
+        if self._for_loop.pop(attempt.name, None) is None:
+            return  # it was taken back meanwhile
+        handler, run, context = attempt.handler, attempt.run, attempt.context
+        settled: End | Deferred | None
         try:
-            if not self._may_start(run, context, is_inside=isinstance(handler, Handler)):
-                ended = self._unstarted(kind, run, context)
-            elif (expired := self.expired(run)) is not None:
-                ended = Ended(kind, run, expired)
-            else:
-                started_at = context.started(started(run, self._clock))
-                settled: Settled | Deferred
+            if not self._may_start(attempt, is_inside=isinstance(handler, Handler)):
+                settled = _unstarted(run, context)
+            elif (settled := self.expired(run)) is None:
+                start = started(run, self._clock)
+                context.start(start)
+                came_to: Outcome | Deferral
                 if isinstance(handler, Handler):
-                    outcome = await attempt_on_loop(handler, context, run.payload, run.policy.timeout_seconds)
-                    settled = self._settled(run, started_at, outcome, context)
+                    came_to = await attempt_on_loop(handler, context, run.payload, run.policy.timeout_seconds)
                 else:
                     came_to = await attempt_target(handler, context, run)
-                    settled = self._settled_or_deferred(run, started_at, came_to, context)
-                ended = Ended(kind, run, settled)
+                if isinstance(came_to, Deferral):
+                    settled = Deferred(run, moment_of(start), came_to)
+                else:
+                    settled = ended(run, start, self._clock, came_to, left_behind=context.left_behind)
         except BaseException as error:  # noqa: BLE001 - whatever it was, the run must not stay held
-            ended = self._unprepared(kind, run, error, context)
-        self._end(ended)
+            settled = _unprepared(run, error, context)
+        self._end(attempt, settled)
 
-    def _in_thread(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
-        if self._queued.pop((run.run_id, run.fence), None) is None:
+    def _in_thread(self, attempt: _Attempt) -> None:
+        if self._queued.pop(attempt.name, None) is None:
             return  # it was handed back meanwhile; the first to take it out of the queue has it
+        handler, run, context = attempt.handler, attempt.run, attempt.context
+        assert isinstance(handler, Handler)
+        settled: End | None
         try:
-            if not self._may_start(run, context, is_inside=True):
-                ended = self._unstarted(kind, run, context)
-            elif (expired := self.expired(run)) is not None:
-                ended = Ended(kind, run, expired)
-            else:
-                started_at = context.started(started(run, self._clock))
+            if not self._may_start(attempt, is_inside=True):
+                settled = _unstarted(run, context)
+            elif (settled := self.expired(run)) is None:
+                start = started(run, self._clock)
+                context.start(start)
                 outcome = attempt_in_thread(handler, context, run.payload)
-                ended = Ended(kind, run, self._settled(run, started_at, outcome, context))
+                settled = ended(run, start, self._clock, outcome, left_behind=context.left_behind)
         except BaseException as error:  # noqa: BLE001 - as above
-            ended = self._unprepared(kind, run, error, context)
-        self._contexts.pop((run.run_id, run.fence), None)
-        self._on_ended([ended])
+            settled = _unprepared(run, error, context)
+        self._attempts.pop(attempt.name, None)
+        self._on_ended([Ended(attempt.kind, run, settled)])
 
     def expired(self, run: Run) -> Settled | None:
         """Return the outcome of a run that has expired; None: it may start. From any thread."""
@@ -220,11 +234,11 @@ class Executor:
             return None
         return Settled(run, None, None, Expired(expires_at), left_behind=True)
 
-    def _may_start(self, run: Run, context: RunContext, *, is_inside: bool) -> bool:
-        self.shared_state.start(run.run_id, run.fence, is_inside=is_inside)  # before we check: see `shared_state.py`
-        if context.cancelled or self._interrupted or self.pauses.cover(run):
+    def _may_start(self, attempt: _Attempt, *, is_inside: bool) -> bool:
+        self.shared_state.start(*attempt.name, is_inside=is_inside)  # before we check: see `shared_state.py`
+        if attempt.context.cancelled or self._interrupted or self.pauses.cover(attempt.run):
             return False
-        return self._is_safe() and not self.is_revoked(run)
+        return self._is_safe() and not self.is_revoked(attempt.run)
 
     def revoke(self, names: Set[tuple[UUID, int]]) -> None:
         """Start none of these any more: they were handed back. From the engine's thread, before starts are safe again."""
@@ -234,30 +248,9 @@ class Executor:
         """Return whether a run was handed back before it could be started. Called after `is_safe`, from any thread."""
         return bool(self._revoked) and (run.run_id, run.fence) in self._revoked
 
-    def _settled_or_deferred(
-        self, run: Run, started_at: datetime, outcome: Outcome | Deferral, context: RunContext
-    ) -> Settled | Deferred:
-        if isinstance(outcome, Deferral):
-            return Deferred(run, started_at, outcome)
-        return self._settled(run, started_at, outcome, context)
-
-    def _settled(self, run: Run, started_at: datetime, outcome: Outcome, context: RunContext) -> Settled:
-        return Settled(run, started_at, finished(started_at, self._clock), outcome, context.left_behind)
-
-    def _unstarted(self, kind: Kind, run: Run, context: RunContext) -> Ended:
-        """End a run whose handler was never called: cancelled, or handed back."""
-        cancelled = Settled(run, None, None, Cancelled(), context.left_behind) if context.cancelled else None
-        return Ended(kind, run, cancelled)
-
-    def _unprepared(self, kind: Kind, run: Run, error: BaseException, context: RunContext) -> Ended:
-        """End a run after an error of ours, wherever it was on its way."""
-        return Ended(kind, run, Settled(run, None, None, unprepared(error), context.left_behind))
-
-    def _end(self, ended: Ended) -> None:
-        name = (ended.run.run_id, ended.run.fence)
-        self._contexts.pop(name, None)
-        self._tasks.pop(name, None)
-        self._ended.append(ended)
+    def _end(self, attempt: _Attempt, settled: End | Deferred | None) -> None:
+        self._attempts.pop(attempt.name, None)
+        self._ended.append(Ended(attempt.kind, attempt.run, settled))
         if not self._is_reporting:  # the rest of this turn of the loop is gathered before the engine is woken once
             self._is_reporting = True
             self._loop.call_soon(self._report)
@@ -268,10 +261,20 @@ class Executor:
         self._on_ended(ended)
 
     def _stop_all(self) -> None:
-        for name, context in list(self._contexts.items()):
-            self._stop(name, context)
+        for attempt in list(self._attempts.values()):
+            self._stop(attempt)
 
-    def _stop(self, name: tuple[UUID, int], context: RunContext) -> None:
+    def _stop(self, attempt: _Attempt) -> None:
         """Cancel a task whose handler has been called; one that has not checks before it calls."""
-        if (found := self._tasks.get(name)) is not None and context.has_started:
-            found[0].cancel()
+        if attempt.task is not None and attempt.context.has_started:
+            attempt.task.cancel()
+
+
+def _unstarted(run: Run, context: RunContext) -> Settled | None:
+    """End a run whose handler was never called: cancelled, or handed back."""
+    return Settled(run, None, None, Cancelled(), context.left_behind) if context.cancelled else None
+
+
+def _unprepared(run: Run, error: BaseException, context: RunContext) -> Settled:
+    """End a run after an error of ours, wherever it was on its way."""
+    return Settled(run, None, None, unprepared(error), context.left_behind)

@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from uuid import UUID
 
 from duly.domain.runs.outcome import Failed
 from duly.domain.runs.payload import storable
 from duly.domain.runs.run import Run
 from duly.log import Log
-from duly.moves.settle import Settled
+from duly.moves.settle import End
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables import workers
-from duly.worker.execute.executor import Ended, Executor, finished, started
+from duly.worker.execute.executor import Ended, Executor, ended, started
 from duly.worker.execute.process_pool import NoChild, ProcessPool
 from duly.worker.heartbeat.lease import WorkerLease
 from duly.worker.held_runs import HeldRun
@@ -61,7 +60,7 @@ class IsolatedRuns:
         try:
             is_announced = await self._announce([held.run for held in suspects])
         except Exception as error:  # noqa: BLE001 - without a name on record none of them may start
-            self._log.error("announce_failed", runs=len(suspects), first=suspects[0].run.run_id, error=repr(error))
+            self._log.error("announce_failed", runs=len(suspects), **suspects[0].run.ids, error=repr(error))
             self._on_unable(unstarted)
             return
         if is_announced:
@@ -74,20 +73,21 @@ class IsolatedRuns:
         if self._process_pool is None:
             self._run_here(held)
             return
-        run, started_at = held.run, started(held.run, self._clock)
+        run, start = held.run, started(held.run, self._clock)
+        settled: End | None
         try:
-            settled = await self._attempt(self._process_pool, held, started_at)
+            settled = await self._attempt(self._process_pool, held, start)
         except NoChild as error:
-            self._log.error("no_child", run_id=run.run_id, error=str(error))
+            self._log.error("no_child", **run.ids, error=str(error))
             self._on_unable([Ended(held.kind, run, None)])
             return
         except Exception as error:  # noqa: BLE001 - as said above
-            self._log.error("child_failed", run_id=run.run_id, error=repr(error))
+            self._log.error("child_failed", **run.ids, error=repr(error))
             failed = Failed(storable(f"its child process failed: {error!r}", _REASON_CHARACTERS_MAX))
-            settled = Settled(run, started_at, finished(started_at, self._clock), failed, left_behind=True)
+            settled = ended(run, start, self._clock, failed, left_behind=True)
         self._on_ended([Ended(held.kind, run, settled)])
 
-    async def _attempt(self, process_pool: ProcessPool, held: HeldRun, started_at: datetime) -> Settled | None:
+    async def _attempt(self, process_pool: ProcessPool, held: HeldRun, start: float) -> End | None:
         """Return the outcome; None: it may not start any more. Raises NoChild."""
         run = held.run
         if held.cancelled or not self._may_start(run):
@@ -98,9 +98,9 @@ class IsolatedRuns:
         self._executor.shared_state.end(*name)  # it waits for a child, and can be taken back meanwhile
         self.waiting.add(name)
         try:
-            ended = await process_pool.run(
+            came_to = await process_pool.run(
                 run,
-                started_at,
+                start,
                 held.saved,
                 run.policy.timeout_seconds,
                 self._services.on_message,
@@ -108,12 +108,10 @@ class IsolatedRuns:
             )
         finally:
             self.waiting.discard(name)
-        if ended is None:
+        if came_to is None:
             return None
-        outcome, left_behind = ended
-        return Settled(
-            run, started_at, finished(started_at, self._clock), outcome, left_behind or held.saved is not None
-        )
+        outcome, left_behind = came_to
+        return ended(run, start, self._clock, outcome, left_behind=left_behind or held.saved is not None)
 
     def _run_here(self, held: HeldRun) -> None:
         """Run one in this process, which checks everything else before it calls the handler."""

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -47,7 +46,7 @@ class ProcessPool:
     async def run(
         self,
         run: Run,
-        started_at: datetime,
+        started: float,
         saved: str | None,
         timeout: float | None,
         on_message: OnMessage,
@@ -57,7 +56,7 @@ class ProcessPool:
 
         None: when a child was there, it might not start any more. Raises NoChild.
         """
-        attempt = self._attempts[run.run_id, run.fence] = PoolAttempt(Task(run, saved, timeout, started_at), on_message)
+        attempt = self._attempts[run.run_id, run.fence] = PoolAttempt(Task(run, saved, timeout, started), on_message)
         try:
             for _ in range(_TRIES_MAX):
                 child = await self._take()

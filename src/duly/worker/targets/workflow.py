@@ -7,7 +7,6 @@ is repeated.
 from __future__ import annotations
 
 import asyncio
-from uuid import UUID
 
 from duly.domain.errors import Refused
 from duly.domain.runs.outcome import Awaited, Deferral, Failed, Outcome
@@ -18,26 +17,16 @@ from duly.moves.workflows.workflows import submit_workflow
 from duly.store.connection.database import Database
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
-from duly.worker.targets import TargetHandler
+from duly.worker.targets import TargetHandler, UsesDatabase
 
 WITHIN_SECONDS = 365 * 86_400.0  # nodes have timeouts of their own; a workflow ends when they have
 
 
-class Starter:
-    """Starts workflows. The database is the engine's, and is used on its loop."""
+class Starter(UsesDatabase):
+    """Starts workflows."""
 
     def __init__(self, kind: Kind) -> None:
         self.handler = TargetHandler(WORKFLOW, kind, self.attempt)
-        self._database: Database | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def begin(self, database: Database, worker_id: UUID) -> None:
-        """Begin a life of the worker."""
-        self._database, self._loop = database, asyncio.get_running_loop()
-
-    async def end(self) -> None:
-        """End that life."""
-        self._database = self._loop = None
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome | Deferral:
         """Start the workflow of a run, and await its end."""

@@ -13,13 +13,13 @@ import click
 import msgspec
 
 from duly.api.server.listen import address_of, listen
-from duly.cli.connect import run_loop
 from duly.cli.render.say import say, say_json
 from duly.cli.up.stopping import stop_on_signals
 from duly.clock import SystemClock, host_now
 from duly.domain.errors import InvalidOption
 from duly.domain.targets.webhook_secret import read_secret
 from duly.webhooks import InvalidSignature, verify
+from duly.worker import loop
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -91,7 +91,7 @@ def listen_(
     """
     keys = [read_secret(secret) for secret in (*secrets, *_read_file(secret_file))]
     with listen(host, port, plain_http=True, command="duly listen") as listener:
-        run_loop(Listener(Answers(status, fail_first, delay), keys, as_json=as_json).run(listener))
+        loop.run(Listener(Answers(status, fail_first, delay), keys, as_json=as_json).run(listener))
 
 
 class Listener:

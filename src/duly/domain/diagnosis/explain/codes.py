@@ -32,6 +32,7 @@ OtherCode = Literal[
     "workers_busy",
     "running",
     "worker_silent",
+    "awaits_recovery",
     "worker_stalled",
     "awaiting_callback",
     "start_delayed",

@@ -7,14 +7,14 @@ select * from duly.cancel_awaited($1, $2)
 -- name: find
 -- One attempt that is under way, by run and fence; leased by its receiver, or still by the worker that receives its response.
 select leased.ctid as tid, leased.fence, leased.run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority,
-       losses, suspect, payload_stored, queue, handler, payload::text, options::text, leased.worker_id,
+       losses, suspect, payload_stored, queue, handler, payload::text, duly.with_rules(options, tenant)::text as options, leased.worker_id,
        coalesce(awaited.started_at, greatest(due_at, claimed_at)) as started_at, awaited.deadline_at
   from duly.leased left join duly.awaited on awaited.run_id = leased.run_id and awaited.fence = leased.fence
  where leased.run_id = $1 and leased.fence = $2
 
 -- name: overdue
 select tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
-       payload_stored, queue, handler, payload::text, options::text, worker_id, started_at, deadline_at
+       payload_stored, queue, handler, payload::text, duly.with_rules(options, tenant)::text as options, worker_id, started_at, deadline_at
   from duly.overdue($1)
 
 -- name: close

@@ -1,22 +1,15 @@
 -- The moves of jobs.sql as any driver can send them: the arguments are one JSON array, which the database takes apart.
 -- `cast` and no `::` at the parameter, because SQLAlchemy would take the colons for its own.
 
--- name: submit
-select submitted.job_id, submitted.scheduled_at, submitted.replayed
+-- name: submit_alike
+select submitted.job_id, submitted.scheduled_at, submitted.replayed, submitted.needs_hint
   from (select cast($1 as jsonb) as a) as requested
- cross join lateral duly.submit_many(
-    (a->>0)::integer, a->>1,
-    array(select value from jsonb_array_elements_text(a->2) with ordinality order by ordinality),
-    array(select value from jsonb_array_elements_text(a->3) with ordinality order by ordinality),
-    array(select value from jsonb_array_elements_text(a->4) with ordinality order by ordinality),
-    array(select value::smallint from jsonb_array_elements_text(a->5) with ordinality order by ordinality),
-    array(select value::timestamptz from jsonb_array_elements_text(a->6) with ordinality order by ordinality),
-    array(select value::interval from jsonb_array_elements_text(a->7) with ordinality order by ordinality),
-    array(select value from jsonb_array_elements_text(a->8) with ordinality order by ordinality),
-    decode(a->>9, 'base64'), (a->>10)::interval) as submitted
+ cross join lateral duly.submit_alike(
+    (a->>0)::integer, a->>1, a->>2, array(select value from jsonb_array_elements_text(a->3) with ordinality order by ordinality),
+    a->>4, (a->>5)::smallint, (a->>6)::timestamptz, (a->>7)::interval, a->>8, decode(a->>9, 'base64'), (a->>10)::interval) as submitted
 
 -- name: submit_one
-select submitted.job_id, submitted.scheduled_at, submitted.replayed
+select submitted.job_id, submitted.scheduled_at, submitted.replayed, submitted.needs_hint
   from (select cast($1 as jsonb) as a) as requested
  cross join lateral duly.submit_one(
     (a->>0)::integer, a->>1, a->>2, a->>3, a->>4, (a->>5)::smallint, (a->>6)::timestamptz, (a->>7)::interval, a->>8, (a->>9)::interval) as submitted

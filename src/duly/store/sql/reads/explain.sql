@@ -36,6 +36,7 @@ select (select count(*) from (
                         else one.due_at < ready.due_at + (ready.priority - subqueue.priority) * interval '30 seconds' end
              limit $2) as ahead) as before,
        coalesce(workers.name, expired_workers.name) as worker, workers.until > duly.clock_now() as worker_is_live,
+       expired_workers.expired_at = 'infinity' as awaits_recovery,
        workers.stalled_at, workers.stalled_in
   from (select $1::uuid as run_id) as requested
   left join duly.ready on ready.run_id = requested.run_id

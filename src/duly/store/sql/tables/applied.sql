@@ -13,7 +13,7 @@ last as (
     select distinct on (name) * from found order by name, state in ('active', 'paused') desc, created_at desc, job_id)
 select last.job_id, last.name, last.owner, last.source, last.state, last.pause_reason, last.generation, last.applied, last.handler,
        coalesce(last.payload, payloads.body)::text, last.queue, last.priority, last.options::text, last.schedule::text,
-       last.every_seconds, last.anchor_at
+       last.every_seconds, last.anchor_at, duly.rules_above($1)
   from last left join duly.payloads on payloads.job_id = last.job_id and payloads.generation = last.generation
  order by last.name
 
@@ -21,7 +21,7 @@ select last.job_id, last.name, last.owner, last.source, last.state, last.pause_r
 -- The live jobs of a file, and with $3 those created by hand that have a name.
 select jobs.job_id, jobs.name, jobs.owner, jobs.source, jobs.state, jobs.pause_reason, jobs.generation, jobs.applied, jobs.handler,
        coalesce(jobs.payload, payloads.body)::text, jobs.queue, jobs.priority, jobs.options::text, jobs.schedule::text,
-       jobs.every_seconds, jobs.anchor_at
+       jobs.every_seconds, jobs.anchor_at, duly.rules_above($1)
   from duly.jobs left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
  where jobs.tenant = $1 and jobs.state in ('active', 'paused') and jobs.name is not null
    and ((jobs.owner = 'file' and jobs.source = $2) or ($3 and jobs.owner = 'api'))
@@ -68,7 +68,7 @@ page as (
      order by name collate "C" limit $5)
 select page.job_id, page.name, page.owner, page.source, page.state, page.pause_reason, page.generation, page.applied, page.handler,
        coalesce(page.payload, payloads.body)::text, page.queue, page.priority, page.options::text, page.schedule::text,
-       page.every_seconds, page.anchor_at,
+       page.every_seconds, page.anchor_at, duly.rules_above($1),
        before.generation as was_generation, before.handler as was_handler, coalesce(before.payload, were.body)::text as was_payload,
        before.queue as was_queue, before.priority as was_priority, before.options::text as was_options, before.schedule::text as was_schedule,
        before.every_seconds as was_every_seconds, before.anchor_at as was_anchor_at,

@@ -8,16 +8,16 @@ with raised as (
     insert into duly.clock_high_water (at) values (duly.clock_now())
     on conflict (is_only) do update set at = excluded.at where clock_high_water.at < excluded.at - interval '1 second'),
 removed as (
-    delete from duly.host_clocks where (role, name) in (
-        select role, name from duly.host_clocks
+    delete from duly.processes where (role, name, host, schema) in (
+        select role, name, host, schema from duly.processes
          where recorded_at not between duly.clock_now() - interval '10 minutes' and duly.clock_now() + interval '10 minutes'
-           and (role, name) <> ($1, $2)
+           and (role, name, host, schema) <> ($1, $2, $3, $6)
          limit 100 for update skip locked))
-insert into duly.host_clocks (role, name, host, offset_seconds, recorded_at) values ($1, $2, $3, $4, duly.clock_now())
-on conflict (role, name) do update set host = excluded.host, offset_seconds = excluded.offset_seconds, recorded_at = excluded.recorded_at
+insert into duly.processes (role, name, host, offset_seconds, version, schema, recorded_at) values ($1, $2, $3, $4, $5, $6, duly.clock_now())
+on conflict (role, name, host, schema) do update set offset_seconds = excluded.offset_seconds, version = excluded.version, recorded_at = excluded.recorded_at
 
 -- name: recorded
-select role, name, host, offset_seconds from duly.host_clocks
+select role, name, host, offset_seconds from duly.processes
  where recorded_at > duly.clock_now() - interval '1 minute' order by role, host, name limit 1000
 
 -- name: set_back

@@ -63,12 +63,12 @@ select run_id, job_id, scheduled_at, due_at, attempt, queue, blocked_at from dul
 select run_id, job_id, attempt, finished_at, outcome, status, reason from duly.page_failures($1, $2, $3, $4, $5, $6)
 
 -- name: totals
-select state, count(*) as destinations, coalesce(sum(healthy_total), 0) as healthy, coalesce(sum(failing_total), 0) as failing,
-       coalesce(sum(retries_total), 0) as retries, coalesce(sum(rejected_total), 0) as rejected
+select state, count(*) as destinations, coalesce(sum(healthy_total), 0)::bigint as healthy, coalesce(sum(failing_total), 0)::bigint as failing,
+       coalesce(sum(retries_total), 0)::bigint as retries, coalesce(sum(rejected_total), 0)::bigint as rejected
   from duly.destinations group by state
 
 -- name: in_flight_in_all
-select coalesce(sum(in_flight), 0) from duly.destination_shares
+select coalesce(sum(in_flight), 0)::bigint from duly.destination_shares
  where exists (select from duly.workers where workers.worker_id = destination_shares.worker_id)
 
 -- name: waiting_in_all

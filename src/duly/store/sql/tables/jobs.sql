@@ -1,8 +1,11 @@
 -- name: submit
-select job_id, scheduled_at, replayed from duly.submit_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+select job_id, scheduled_at, replayed, needs_hint from duly.submit_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
+-- name: submit_alike
+select job_id, scheduled_at, replayed, needs_hint from duly.submit_alike($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: submit_one
-select job_id, scheduled_at, replayed from duly.submit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select job_id, scheduled_at, replayed, needs_hint from duly.submit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: purge_job
 select duly.purge_job($1, $2, $3)
@@ -11,16 +14,16 @@ select duly.purge_job($1, $2, $3)
 select duly.change_one_shot($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: create_one_shot
-select job_id, scheduled_at, replayed from duly.create_one_shot($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+select job_id, scheduled_at, replayed, needs_hint from duly.create_one_shot($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 
 -- name: create_one_shots
-select job_id, scheduled_at, replayed from duly.create_one_shots($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+select job_id, scheduled_at, replayed, needs_hint from duly.create_one_shots($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 
 -- name: submit_checked
-select job_id, scheduled_at, replayed from duly.submit_checked($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select job_id, scheduled_at, replayed, needs_hint from duly.submit_checked($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: submit_subtasks
-select job_id, scheduled_at, replayed from duly.submit_subtasks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+select job_id, scheduled_at, replayed, needs_hint from duly.submit_subtasks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: prepare
 -- A job's id is a run's name, from its key: repeated in the same moment, it is the same. What was submitted under the key
@@ -86,6 +89,7 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
               and leased.run_id in (timers.last_run_id, duly.occurrence_id(jobs.job_id, timers.previous_scheduled_at, 'schedule'))) as has_leased_run,
        coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options,
        array(select jsonb_array_elements_text(jobs.options->'tags')) as tags, jobs.created_at, duly.next_run_at(timers, duly.clock_now()) as next_run_at,
+       duly.rules_above(jobs.tenant) as redact_above,
        timers.scheduled_at as pending_at, timers.previous_scheduled_at, greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at) as accountable_from, timers.runs_left,
        duly.least_period(jobs.tenant) as least_period, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
@@ -94,7 +98,7 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
 
 -- name: versions
 -- Of a tenant's job, the newest first, behind a version. The current one is among them.
-select * from (
+select versions.*, duly.rules_above($1) as redact_above from (
     select jobs.generation, coalesce((select replaced_at from duly.job_versions as before
                                        where before.job_id = jobs.job_id and before.generation = jobs.generation - 1), jobs.created_at) as created_at,
            null::timestamptz as replaced_at, jobs.name, jobs.owner, jobs.source, jobs.queue, jobs.handler, jobs.priority, jobs.every_seconds,

@@ -8,7 +8,8 @@ select duly.foresee($1, $2)
 
 -- name: claim
 select tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-       suspect, payload_stored, queue, handler, payload::text, options::text, claimed_at
+       suspect, payload_stored, queue, handler, payload::text,
+       duly.with_rules(options, tenant)::text as options, claimed_at
   from (select $1::uuid as worker_id where not duly.is_draining($1)) as us cross join lateral duly.api_claim(us.worker_id, $2, $3)
 
 -- name: renew
@@ -16,7 +17,8 @@ select lease, cancel_runs, cancel_fences, lost_runs, lost_fences from duly.api_r
 
 -- name: held
 select tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-       suspect, payload_stored, queue, handler, payload::text, options::text, claimed_at
+       suspect, payload_stored, queue, handler, payload::text,
+       duly.with_rules(options, tenant)::text as options, claimed_at
   from duly.api_held($1, $2, $3)
 
 -- name: refuse

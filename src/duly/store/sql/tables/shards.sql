@@ -1,5 +1,5 @@
 -- name: lease
-select shard, epoch from duly.lease_shards($1, $2, $3, $4, $5)
+select shard, epoch from duly.lease_shards($1, $2, $3, $4, $5, $6, $7)
 
 -- name: release
 with removed as (delete from duly.schedulers where scheduler_id = $1)

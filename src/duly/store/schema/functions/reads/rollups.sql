@@ -9,9 +9,18 @@ create or replace function duly.added(p_one integer[], p_other integer[]) return
     select array(select p_one[bucket] + p_other[bucket] from generate_series(1, cardinality(p_one)) as bucket order by bucket)
 $$;
 
--- A statement that records nothing leaves nothing; and what has waited has no start delay.
-create or replace function duly.tally() returns trigger language plpgsql as $$
+-- Follow up the ends that a statement has recorded: release their dependents, and count all of them. One trigger for both, because it runs for
+-- every statement that records anything.
+--
+-- A run does not know its dependents. So the statement asks, first of all, whether any run waits for another: by the index, whose first page
+-- says so. A statement that records nothing counts nothing; and what has waited has no start delay. No settings in its head.
+create or replace function duly.follow_up() returns trigger language plpgsql as $$
 begin
+    perform from duly.dependencies order by parent limit 1;
+    if found then
+        perform duly.record_ends(array_agg(run_id), array_agg(became::text)) from ended
+          where outcome <> 'fenced' and became in ('succeeded', 'dead', 'cancelled', 'expired', 'skipped') having count(*) > 0;
+    end if;
     insert into duly.tallies (minute, tenant, queue, outcome, became, skew, duration, runs)
     select date_trunc('minute', finished_at, 'UTC'), tenant, queue, outcome, became,
            case when outcome <> 'fenced' and metadata->'waited' is null then duly.bucket_of(date_part('epoch', started_at - due_at)) end,

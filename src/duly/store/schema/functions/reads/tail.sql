@@ -66,20 +66,24 @@ begin
     limit p_limit;
 end $$;
 
--- The unseen ends before p_stop, counted by tenant and kind, with the newest transaction of each. Runs that had to wait have no start delay.
-create or replace function duly.count_ended(p_end xid8, p_stop xid8, p_open xid8[], p_delays double precision[], p_durations double precision[])
-returns table (tenant integer, queue text, outcome text, became text, delay_bucket integer, duration_bucket integer, runs bigint, delay double precision,
-               duration double precision, newest xid8)
+-- The unseen ends before p_stop, counted by tenant and kind, with the newest transaction of each. Runs that had to wait have no start delay;
+-- only a run that is over has a number of attempts.
+create or replace function duly.count_ended(p_end xid8, p_stop xid8, p_open xid8[], p_delays double precision[], p_durations double precision[],
+                                            p_attempts double precision[])
+returns table (tenant integer, queue text, outcome text, became text, delay_bucket integer, duration_bucket integer, attempts_bucket integer, runs bigint,
+               delay double precision, duration double precision, attempts bigint, newest xid8)
 language plpgsql stable {planned by index, in order, once} as $$
 #variable_conflict use_column
 begin
     return query
-    select tenant, queue, outcome::text, became::text, width_bucket(delay, p_delays), width_bucket(duration, p_durations), count(*), sum(delay), sum(duration), max(xid)
+    select tenant, queue, outcome::text, became::text, width_bucket(delay, p_delays), width_bucket(duration, p_durations), width_bucket(attempts, p_attempts),
+           count(*), sum(delay), sum(duration), sum(attempts), max(xid)
       from (select tenant, queue, outcome, became, xid, date_part('epoch', finished_at - started_at) as duration,
-                   case when metadata->'waited' is null then date_part('epoch', started_at - due_at) end as delay
+                   case when metadata->'waited' is null then date_part('epoch', started_at - due_at) end as delay,
+                   case when attempt > 0 and outcome <> 'fenced' and became in ('succeeded', 'dead', 'cancelled', 'expired', 'skipped') then attempt end as attempts
               from (select * from duly.attempts
                      where xid >= p_end and xid < least(p_stop, pg_snapshot_xmax(pg_current_snapshot())) and duly.is_of_this_cluster(xid, xmin)
                     union all
                     select * from duly.attempts where xid = any (p_open) and duly.is_of_this_cluster(xid, xmin)) as unseen) as ended
-     group by 1, 2, 3, 4, 5, 6;
+     group by 1, 2, 3, 4, 5, 6, 7;
 end $$;

@@ -38,7 +38,7 @@ begin
                                    queue, handler, worker_id, reason, metadata, generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, started_at, v_now, fence, tenant, attempt, 'cancelled', 'cancelled',
                queue, handler, worker_id, 'cancelled', duly.metadata_of(options), nullif(generation, 1), nullif(priority, 5), payload,
-               nullif(payload_stored, false), duly.options_kept(options)
+               nullif(payload_stored, false), duly.options_recorded(options, tenant)
           from taken where cancelled)
     select array_agg(run_id order by run_id), array_agg(fence order by run_id),
            array_agg(job_id) filter (where cancelled and duly.has_consequence(options)),
@@ -102,7 +102,7 @@ begin
                                    queue, handler, worker_id, reason, metadata, generation, priority, payload, payload_stored, options)
         select removed.run_id, removed.job_id, removed.scheduled_at, removed.due_at, closed.started_at, v_now, removed.fence, removed.tenant, removed.attempt,
                'cancelled', 'cancelled', removed.queue, removed.handler, removed.worker_id, p_reason, duly.metadata_of(removed.options),
-               nullif(removed.generation, 1), nullif(removed.priority, 5), removed.payload, nullif(removed.payload_stored, false), duly.options_kept(removed.options)
+               nullif(removed.generation, 1), nullif(removed.priority, 5), removed.payload, nullif(removed.payload_stored, false), duly.options_recorded(removed.options, removed.tenant)
           from removed left join closed on closed.run_id = removed.run_id)
     select array_agg(run_id), array_agg(job_id) filter (where duly.has_consequence(options)),
            array_agg(tenant) filter (where duly.has_consequence(options)), array_agg(options) filter (where duly.has_consequence(options))

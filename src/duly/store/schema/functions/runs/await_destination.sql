@@ -30,7 +30,7 @@ begin
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled', duly.metadata_of(options),
-               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
+               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_recorded(options, tenant)
           from taken where cancelled),
     leaving as (
         select job_id, tenant, case when cancelled then options else jsonb_build_object('concurrency', options->'concurrency') end as options from taken

@@ -28,7 +28,7 @@ begin
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, p_reason, duly.metadata_of(options),
-               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
+               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_recorded(options, tenant)
           from removed),
     leaving as (                                       -- One that had not entered its concurrency key leaves nothing behind there, but may have stood before others in FIFO order.
         select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'concurrency' end as options
@@ -125,7 +125,7 @@ begin
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'expired', queue, handler,
                'expired at ' || to_char(duly.expiry(scheduled_at, options) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), duly.metadata_of(options),
-               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
+               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_recorded(options, tenant)
           from removed),
     leaving as (                                       -- It may have stood before others in FIFO order.
         select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'concurrency' end as options

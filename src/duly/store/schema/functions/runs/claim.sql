@@ -26,7 +26,7 @@ begin
            duly.has_unroutable(p_queues, p_handlers, null)
       into v_open, v_weights, v_has_unroutable
       from unnest(p_queues, p_weights) with ordinality as requested(queue, weight, number)
-     where not exists (select from duly.pauses where pauses.tenant is null and coalesce(pauses.queue, requested.queue) = requested.queue);
+     where not exists (select from duly.pauses where pauses.tenant is null and duly.is_paused_by(pauses.queue, requested.queue));
     if v_has_unroutable and v_open is not null then
         perform duly.restore_routable(v_open, p_handlers, null, greatest(100, 2 * p_limit));
     end if;
@@ -39,6 +39,48 @@ begin
     if v_tids = '{}' then
         return;
     end if;
+    return query
+    with taken as (
+        delete from duly.ready where ctid = any (v_tids) returning *)
+    insert into duly.leased ({run}, fence, worker_id, claimed_at)
+    select {run: attempt = attempt + 1}, v_fence, p_worker_id, v_now
+      from taken
+    returning ctid, fence, {run};
+end $$;
+
+-- Claim everything that waits, where no more waits in these queues than p_limit and no pause, limit or unroutable run has a say: then there is
+-- nothing to share out. Otherwise it is a claim. For a worker that was idle: in a backlog the count would be for nothing. The count and the
+-- lock are one statement, so that nothing is locked where there is too much; what comes in meanwhile is for the next claim.
+create or replace function duly.claim_all(
+    p_worker_id uuid, p_queues text[], p_weights integer[], p_handlers text[], p_limit integer)
+returns table (tid tid, fence bigint, {run types})
+language plpgsql {planned by index, by loop, in order, once} as $$
+#variable_conflict use_column
+declare
+    v_now   timestamptz := duly.clock_now();
+    v_fence bigint;
+    v_tids  tid[];
+begin
+    perform from duly.workers where workers.worker_id = p_worker_id and workers.until > v_now for key share;
+    if not found then
+        raise exception using errcode = 'DU010', message = format('worker %s has no live lease', p_worker_id);
+    end if;
+    select case when waiting.runs > p_limit or exists (select from duly.pauses) or exists (select from duly.limits)
+                     or duly.has_unroutable(p_queues, p_handlers, null) then null
+                when waiting.runs = 0 then '{}'
+                else array(select ready.ctid from duly.ready
+                            where not ready.is_unroutable and ready.queue = any (p_queues) and ready.handler = any (p_handlers)
+                              for update skip locked) end
+      into v_tids
+      from (select count(*) as runs
+              from (select from duly.ready where not ready.is_unroutable and ready.queue = any (p_queues) limit p_limit + 1) as first) as waiting;
+    if v_tids is null then
+        return query select * from duly.claim(p_worker_id, p_queues, p_weights, p_handlers, p_limit);
+        return;
+    elsif v_tids = '{}' then
+        return;
+    end if;
+    v_fence := nextval('duly.fences');
     return query
     with taken as (
         delete from duly.ready where ctid = any (v_tids) returning *)

@@ -123,6 +123,6 @@ begin
     values (p_callback_id, v_job.job_id, v_callback.created_at, v_callback.created_at, duly.clock_now(), v_job.tenant, 0, 'skipped', 'skipped',
             v_job.queue, v_job.handler, v_skipped, nullif(v_job.generation, 1), nullif(v_job.priority, 5),
             case when v_skipped <> 'skipped_too_large' then v_payload end, case when v_skipped = 'skipped_too_large' then false end,
-            duly.options_kept(v_job.options));
+            duly.options_recorded(v_job.options, v_job.tenant));
     return query select p_callback_id, v_skipped, v_job.queue;
 end $$;

@@ -39,18 +39,6 @@ begin
     insert into duly.dependency_checks (child, due_at) select child, p_now from unnest(p_children) as child;
 end $$;
 
--- The record of an end releases dependents, as for workflows; but a run does not know its dependents. So every statement that records anything
--- asks, first of all, whether any run waits for another: by the index, whose first page says so. No settings in its head.
-create or replace function duly.record_dependency_ends() returns trigger language plpgsql as $$
-begin
-    perform from duly.dependencies order by parent limit 1;
-    if found then
-        perform duly.record_ends(array_agg(run_id), array_agg(became::text)) from ended
-          where outcome <> 'fenced' and became in ('succeeded', 'dead', 'cancelled', 'expired', 'skipped') having count(*) > 0;
-    end if;
-    return null;
-end $$;
-
 -- Record ends that somebody waits for, until the transaction's own end. One that waited itself, and was cancelled or has expired, leaves
 -- its counter behind. What ends while others are released is left to maintenance: a holder of some dependencies locks no more of them.
 create or replace function duly.record_ends(p_run_ids uuid[], p_became text[]) returns void

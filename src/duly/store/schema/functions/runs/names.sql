@@ -24,6 +24,16 @@ create or replace function duly.batch_name(p_tenant integer, p_key text, p_at ti
     select p_tenant::text || '/' || p_key || '/' || (date_part('epoch', p_at) * 1000000)::bigint::text || '/'
 $$;
 
+-- An id in a batch: its moment, a prefix that all share, with a hash of 50 bits, and its number in the last 24 bits. So the ids of a batch
+-- ascend, and are inserted at one end of each index.
+create or replace function duly.batch_prefix(p_tenant integer, p_key text, p_at timestamptz) returns text language sql stable parallel safe as $$
+    select substr(translate(duly.run_id(p_at, duly.batch_name(p_tenant, p_key, p_at))::text, '-', ''), 13, 14)
+$$;
+
+create or replace function duly.id_in_batch(p_scheduled_at timestamptz, p_batch text, p_number bigint) returns uuid language sql stable parallel safe as $$
+    select (lpad(to_hex((date_part('epoch', p_scheduled_at) * 1000000)::bigint / 1000), 12, '0') || p_batch || lpad(to_hex(p_number), 6, '0'))::uuid
+$$;
+
 -- Any row may stand in any shard; this spreads them evenly.
 create or replace function duly.shard_of(p_job_id uuid) returns smallint language sql immutable strict parallel safe as $$
     select (get_byte(uuid_send(p_job_id), 15) & 63)::smallint

@@ -46,7 +46,7 @@ begin
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled', duly.metadata_of(options),
-               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
+               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_recorded(options, tenant)
           from back where cancelled)
     select array_agg(run_id), array_agg(fence), array_agg(job_id) filter (where cancelled and duly.has_consequence(options)),
            array_agg(tenant) filter (where cancelled and duly.has_consequence(options)),
@@ -156,7 +156,7 @@ begin
                                    reason, metadata, generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, fence, tenant, attempt, 'lost', 'cancelled', queue, handler, worker_id,
                'did not stop in time, and the next run takes its place', duly.metadata_of(options),
-               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
+               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_recorded(options, tenant)
           from removed)
     select array_agg(run_id), array_agg(job_id), array_agg(tenant), array_agg(options) into v_removed, v_job_ids, v_tenants, v_options from removed;
     perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;

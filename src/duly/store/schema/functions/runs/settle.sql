@@ -12,28 +12,33 @@ create or replace function duly.is_cancelling(p_worker_id uuid, p_run_id uuid, p
     select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and kind = 'cancel')
 $$;
 
--- Record successes that have no consequence and take the runs back from their worker. Returns the fences and runs that
--- were there; for a missing one nothing has changed.
+-- Record successes that have no consequence and take the runs back from their worker. Moments are seconds since 1970. Where a run was not
+-- there, nothing has changed for it, and the answer names those that were: so nearly always it is one word.
 create or replace function duly.finish(
-    p_worker_id uuid, p_tids tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
-returns table (run_id uuid, fence bigint)
+    p_worker_id uuid, p_tids tid[], p_fences bigint[], p_started double precision[], p_finished double precision[], p_results jsonb[],
+    out is_all boolean, out run_ids uuid[], out fences bigint[])
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
-    return query
     with done as (
-        delete from duly.leased using unnest(p_tids, p_fences, p_started, p_finished, p_results) as held(tid, fence, started_at, finished_at, result)
+        delete from duly.leased using unnest(p_tids, p_fences, p_started, p_finished, p_results) as held(tid, fence, started, finished, result)
          where leased.ctid = held.tid and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
-        returning leased.*, held.started_at, held.finished_at, held.result)
-    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
-                               queue, handler, worker_id, result, metadata, generation, priority, payload, payload_stored, options)
-    select run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, 'succeeded', 'succeeded',
-           queue, handler, worker_id, result, duly.metadata_of(options), nullif(generation, 1), nullif(priority, 5),
-           case when pg_column_size(payload) <= coalesce((select payload_bytes from duly.history_limits), 8192) then payload end,
-           case when payload_stored then true when pg_column_size(payload) > coalesce((select payload_bytes from duly.history_limits), 8192) then false end,
-           duly.options_kept(options)
-      from done
-    returning attempts.run_id, attempts.fence;
+        returning leased.*, to_timestamp(held.started) as started_at, to_timestamp(held.finished) as finished_at, held.result),
+    recorded as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+                                   queue, handler, worker_id, result, metadata, generation, priority, payload, payload_stored, options)
+        select run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, 'succeeded', 'succeeded',
+               queue, handler, worker_id, result, duly.metadata_of(options), nullif(generation, 1), nullif(priority, 5),
+               case when pg_column_size(payload) <= coalesce((select payload_bytes from duly.history_limits), 8192) then payload end,
+               case when payload_stored then true when pg_column_size(payload) > coalesce((select payload_bytes from duly.history_limits), 8192) then false end,
+               case when (select exists (select from duly.redactions)) then duly.options_recorded(options, tenant) else duly.options_kept(options) end
+          from done
+        returning attempts.run_id, attempts.fence),
+    counted as materialized (
+        select count(*) = cardinality(p_tids) as is_all from recorded)
+    select counted.is_all, case when not counted.is_all then array(select recorded.run_id from recorded) end,
+           case when not counted.is_all then array(select recorded.fence from recorded) end
+      into is_all, run_ids, fences from counted;
 end $$;
 
 -- Record any outcomes and move each run on to what it became: back to ready or timers, into dead, or out of the boxes.
@@ -100,7 +105,8 @@ begin
                case when ends and (became <> 'succeeded' or pg_column_size(payload) <= coalesce((select payload_bytes from duly.history_limits), 8192)) then payload end,
                case when not ends then null when payload_stored then true
                     when became = 'succeeded' and pg_column_size(payload) > coalesce((select payload_bytes from duly.history_limits), 8192) then false end,
-               case when ends then duly.options_kept(options) end
+               case when not ends then null
+                    when (select exists (select from duly.redactions)) then duly.options_recorded(options, tenant) else duly.options_kept(options) end
           from (select done.*, became not in ('retrying', 'dead') as ends from done) as done
         returning attempts.run_id, attempts.fence),
     leaving as (

@@ -186,24 +186,29 @@ begin
                queue, handler, payload, options, shard, every_seconds, cohort, case when runs then new_run_id else last_run_id end, overlap, jitter,
                case when is_last then 0 else runs_left - runs::integer end, grace_seconds
           from fires where not is_last or (runs and due_at > v_now)),       -- Spent: its last occurrence is staged ahead of its moment.
+    -- The few fires that do more than run and go on: what follows looks at these alone, and not at all fires once more.
+    special_fires as materialized (
+        select * from fires
+         where is_last or overlapping or missed > 1 or p_skips[answer] is not null or p_catch_up[answer] is not null
+            or overlap = 'cancel_running' or options ? 'fifo'),
     -- A schedule that has no moment left, and no last run ahead of it, is completed.
     completed as (
         update duly.jobs set state = 'completed', updated_at = v_now
-          from fires where jobs.job_id = fires.job_id and fires.is_last and not (fires.runs and fires.due_at > v_now)),
+          from special_fires as fires where jobs.job_id = fires.job_id and fires.is_last and not (fires.runs and fires.due_at > v_now)),
     -- Each stretch of moments that does not run is on record once, with its reason.
     skipped as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, detail)
         select duly.occurrence_id(job_id, scheduled_at, 'schedule'), job_id, scheduled_at, scheduled_at, v_now, tenant, 0,
                'skipped'::duly.outcome, 'skipped'::duly.state, queue, handler, 'skipped_misfire',
                jsonb_build_object('first', scheduled_at, 'last', run_at - make_interval(secs => every_seconds), 'count', missed - 1)
-          from fires where cohort is null and missed > 1
+          from special_fires where cohort is null and missed > 1
         union all
         select duly.occurrence_id(job_id, skip.first, 'schedule'), job_id, skip.first, skip.first, v_now, tenant, 0,
                'skipped'::duly.outcome, 'skipped'::duly.state, queue, handler, skip.reason, jsonb_build_object('first', skip.first, 'last', skip.last, 'count', skip.count)
-          from fires cross join lateral duly.skips_of(p_skips[answer], job_id, previous_scheduled_at) as skip where p_skips[answer] is not null
+          from special_fires cross join lateral duly.skips_of(p_skips[answer], job_id, previous_scheduled_at) as skip where p_skips[answer] is not null
         union all
         select new_run_id, job_id, run_at, due_at, v_now, tenant, 0, 'skipped'::duly.outcome, 'skipped'::duly.state, queue, handler, 'skipped_overlap', null
-          from fires where overlapping and run_at is not null),
+          from special_fires where overlapping and run_at is not null),
     -- Missed moments that are to run go to the backfill lane, once for each stretch.
     catching_up as (
         insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at,
@@ -211,13 +216,13 @@ begin
         select duly.occurrence_id(fires.job_id, catch_up.from_at, 'catch-up'), fires.job_id, fires.tenant, shard, 'schedule', catch_up.from_at,
                catch_up.to_at, catch_up.from_at, catch_up.rate, catch_up.total, v_now, previous_scheduled_at, v_now, jobs.schedule,
                duly.calendars_of(fires.tenant, jobs.schedule)
-          from fires join duly.jobs on jobs.job_id = fires.job_id
+          from special_fires as fires join duly.jobs on jobs.job_id = fires.job_id
          cross join lateral jsonb_to_record(p_catch_up[answer])
                                      as catch_up(from_at timestamptz, to_at timestamptz, rate double precision, total integer)
          where p_catch_up[answer] is not null
         on conflict do nothing),
     -- Each occurrence and each one-shot or retry that is due, as the run that it is from now on.
-    bringing as (
+    bringing as not materialized (
         select {run: run_id = new_run_id, scheduled_at = run_at, due_at = case when missed > 0 then run_at else due_at end,
                 attempt = 0, losses = 0::smallint, suspect = false,
                 options = case when missed > 0 then coalesce(options, '{}') || jsonb_build_object('missed', missed) else options end}
@@ -225,12 +230,16 @@ begin
         union all
         select {run}
           from due where run_id is not null),
-    -- The same, with a number for runs that keep FIFO order.
+    -- Runs that wait for nothing are ready. One that is ready already refuses the batch: the caller then names runs in p_only, by halves.
+    staged as (
+        insert into duly.ready ({run})
+        select {run} from bringing where p_only is null and not duly.has_limits(options)),
+    -- All others; those that keep FIFO order have a number.
     staging as materialized (
         select {run: options = case when options ? 'fifo' then duly.numbered(options) else options end}
-          from bringing),
-    -- Runs that wait for nothing are ready. A run that is ready already stays as it is.
-    staged as (
+          from bringing where p_only is not null or duly.has_limits(options)),
+    -- A run that is ready already stays as it is.
+    staged_one_by_one as (
         insert into duly.ready ({run})
         select staging.* from staging where not duly.must_enter(options)
         on conflict (run_id) do nothing
@@ -245,20 +254,23 @@ begin
     losers as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'ready', queue, handler, 'skipped_duplicate'
-          from staging where (select count(*) from staged) + (select count(*) from at_concurrency_key) < (select count(*) from staging where not duly.may_pass(options))
+          from staging where (select count(*) from staged_one_by_one) + (select count(*) from at_concurrency_key)
+                             < (select count(*) from staging where not duly.may_pass(options))
            and not duly.may_pass(options)
-           and run_id not in (select staged.run_id from staged union all select at_concurrency_key.run_id from at_concurrency_key)),
-    -- Shards of which a whole batch was taken, and how far: next_due begins there.
+           and run_id not in (select staged_one_by_one.run_id from staged_one_by_one union all select at_concurrency_key.run_id from at_concurrency_key)),
+    -- Each shard: how many were taken, and how far. Where that is a whole batch, next_due begins there.
+    taken as materialized (
+        select shard, count(*)::integer as timers, max(due_at) as due_at from due group by shard),
     full_shards as (
-        select shard, max(due_at) as due_at from due where p_only is null group by shard having count(*) >= p_per_shard)
-    select (select count(*) from due), (select array_agg(shard order by shard) from full_shards),
+        select shard, due_at from taken where p_only is null and timers >= p_per_shard)
+    select (select coalesce(sum(timers), 0) from taken), (select array_agg(shard order by shard) from full_shards),
            (select array_agg(due_at order by shard) from full_shards), array_agg(tenant), array_agg(options),
-           (select array_agg(last_run_id) from fires where runs and overlap = 'cancel_running' and last_run_id is not null),
+           (select array_agg(last_run_id) from special_fires where runs and overlap = 'cancel_running' and last_run_id is not null),
            (select array_agg(row(staging.*, 'concurrency', options->'concurrency'->>0, v_now)::duly.blocked) from staging where duly.may_pass(options))
       into v_staged, v_full, v_reached, v_tenants, v_options, v_stopped, v_arrived
       from (select tenant, options from at_concurrency_key
             union all                                  -- Others may have waited for this one, which does not run.
-            select tenant, options from fires where not runs and options ? 'fifo') as looked_at;
+            select tenant, options from special_fires where not runs and options ? 'fifo') as looked_at;
     perform duly.release(v_tenants, v_options, 0, v_arrived) where v_tenants is not null or v_arrived is not null;
     if v_stopped is not null then
         perform duly.cancel(v_stopped, 'the next occurrence is due');

@@ -50,12 +50,21 @@ begin
     end if;
 end $$;
 
+-- Send the workers a wake-up hint with the commit, for what this transaction has put into ready. False: the caller sends it after the commit.
+-- PostgreSQL lets transactions that notify commit one after the other, so at most one at a time does, by a lock for which nobody waits; and
+-- no submit may fail for a hint, as it would in a prepared transaction or behind a full queue of notifications. One expression, to be inlined.
+create or replace function duly.hint(p_queue text, p_handler text) returns boolean language sql as $$
+    select case when current_setting('max_prepared_transactions') <> '0' or pg_notification_queue_usage() >= 0.5 then false
+                when pg_try_advisory_xact_lock(hashtext('duly.hint')) then pg_notify('duly_ready', p_queue || E'\x01' || p_handler) is not null
+                else false end
+$$;
+
 -- Submit one one-shot. Each expression here is prepared anew in each transaction, so a plain job that is due now is put into ready by as few
 -- as can be, which costs less than a batch of one; whatever else it is goes to put_one. Requests call create_one_shot or submit_checked.
 create or replace function duly.submit_one(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds',
-    out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
+    out job_id uuid, out scheduled_at timestamptz, out replayed boolean, out needs_hint boolean)
 language plpgsql set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
@@ -67,43 +76,48 @@ declare
                                                   duly.requested_options(p_options::jsonb)), 'UTF8'));
     v_key     duly.idempotency_keys;
 begin
+    needs_hint := false;
+    replayed := false;
     scheduled_at := coalesce(p_at, v_now + p_delay, v_now);
     job_id := duly.run_id(scheduled_at, duly.batch_name(p_tenant, p_key, v_now) || '1');
-    insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
-    values (p_tenant, p_key, job_id, v_hash, v_now, v_now + interval '24 hours')
-    on conflict (tenant, key) do update
-       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
-     where idempotency_keys.expires_at <= v_now;
-    if not found then
-        select * into strict v_key from duly.idempotency_keys where tenant = p_tenant and key = p_key;
-        if v_key.body_hash <> v_hash then
-            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
-                hint = 'Use another key, or send the same job again.';
-        end if;
-        job_id := v_key.job_id;
-        scheduled_at := coalesce(p_at, v_key.scheduled_at + coalesce(p_delay, interval '0'));
-        replayed := true;
-        return;
-    end if;
     if p_at is null and p_delay is null and p_options is null and octet_length(p_payload) <= 1024 and p_priority between 0 and 9
        and duly.is_name(p_handler) and duly.is_name(p_queue) then
+        with used as (
+            insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+            values (p_tenant, p_key, submit_one.job_id, v_hash, v_now, v_now + interval '24 hours')
+            on conflict (tenant, key) do update
+               set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+             where idempotency_keys.expires_at <= v_now
+            returning 1)
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                 payload_stored, queue, handler, payload)
-        values (job_id, job_id, scheduled_at, scheduled_at, 1, p_tenant, 0, p_priority, 0, false, false, p_queue, p_handler, v_payload);
-    else
-        perform duly.put_one(p_tenant, job_id, scheduled_at, p_handler, v_payload, octet_length(p_payload), p_queue, p_priority, p_at, p_delay,
-                             p_options::jsonb, p_horizon, p_grace, v_now);
+        select submit_one.job_id, submit_one.job_id, submit_one.scheduled_at, submit_one.scheduled_at, 1, p_tenant, 0, p_priority, 0, false,
+               false, p_queue, p_handler, v_payload
+          from used;
+        if found then
+            needs_hint := not duly.hint(p_queue, p_handler);
+            return;
+        end if;
     end if;
-    replayed := false;
+    v_key := duly.use_key(p_tenant, p_key, job_id, v_hash, v_now);
+    replayed := v_key.key is not null;
+    if replayed then
+        job_id := v_key.job_id;
+        scheduled_at := coalesce(p_at, v_key.scheduled_at + coalesce(p_delay, interval '0'));
+        needs_hint := scheduled_at <= v_now + p_horizon;   -- The first answer may have been lost, and with it the hint.
+    else
+        needs_hint := duly.put_one(p_tenant, job_id, scheduled_at, p_handler, v_payload, octet_length(p_payload), p_queue, p_priority, p_at, p_delay,
+                                   p_options::jsonb, p_horizon, p_grace, v_now);
+    end if;
 end $$;
 
 -- Put a new one-shot where it belongs, whatever it is, or refuse it: what is wrong is found with plain comparisons, and only that, or what
 -- has options, goes to check_one, which says it in a sentence and has settings that cost on every call. A run in FIFO order gets its number
--- here, and a run with dependencies waits under `&after`.
+-- here, and a run with dependencies waits under `&after`. Returns whether the workers need a hint after the commit.
 create or replace function duly.put_one(
     p_tenant integer, p_run_id uuid, p_due_at timestamptz, p_handler text, p_payload jsonb, p_payload_bytes integer, p_queue text,
     p_priority smallint, p_at timestamptz, p_delay interval, p_options jsonb, p_horizon interval, p_grace interval, p_now timestamptz)
-returns void language plpgsql as $$
+returns boolean language plpgsql as $$
 declare
     v_stored  boolean := p_payload_bytes > 1024;
     v_payload jsonb := case when not v_stored then p_payload end;
@@ -136,7 +150,30 @@ begin
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                 payload_stored, queue, handler, payload, options)
         values (p_run_id, p_run_id, p_due_at, p_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options);
+        return not duly.hint(p_queue, p_handler);
     end if;
+    return false;
+end $$;
+
+-- Use an idempotency key for a job or a batch. Null: it is used for the first time; else what it was used for, with the same body.
+create or replace function duly.use_key(p_tenant integer, p_key text, p_job_id uuid, p_hash bytea, p_now timestamptz) returns duly.idempotency_keys
+language plpgsql as $$
+declare
+    v_key duly.idempotency_keys;
+begin
+    insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    values (p_tenant, p_key, p_job_id, p_hash, p_now, p_now + interval '24 hours')
+    on conflict (tenant, key) do update
+       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+     where idempotency_keys.expires_at <= p_now;
+    if not found then
+        select * into strict v_key from duly.idempotency_keys where tenant = p_tenant and key = p_key;
+        if v_key.body_hash <> p_hash then
+            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
+                hint = 'Use another key, or send the same job again.';
+        end if;
+    end if;
+    return v_key;
 end $$;
 
 -- Submit one-shots. p_key names the whole batch: Repeated with the same key, it answers with the same ids and inserts nothing. A
@@ -146,13 +183,13 @@ create or replace function duly.submit_many(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea default null,
     p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
-returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
+returns table (job_id uuid, scheduled_at timestamptz, replayed boolean, needs_hint boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set lock_timeout = '2s' set timezone = 'UTC' set intervalstyle = 'postgres' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_name    text := duly.batch_name(p_tenant, p_key, v_now);
+    v_batch   text := duly.batch_prefix(p_tenant, p_key, v_now);
     v_hash    bytea := coalesce(p_hash, sha256(convert_to(
         jsonb_build_array(p_handlers, p_payloads::jsonb[], p_queues, p_priorities, p_at, p_delays, p_options::jsonb[])::text, 'UTF8')));
     v_key     duly.idempotency_keys;
@@ -161,24 +198,16 @@ declare
     v_moments timestamptz[];
     v_dependents uuid[];
     v_options jsonb[];
+    v_hints   text[];
+    v_needs_hint boolean := false;
 begin
     perform duly.must_be_ours(p_tenant);
-    insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
-    values (p_tenant, p_key, duly.run_id(coalesce(p_at[1], v_now + coalesce(p_delays[1], interval '0')), v_name || '1'),
-            v_hash, v_now, v_now + interval '24 hours')
-    on conflict (tenant, key) do update
-       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
-     where idempotency_keys.expires_at <= v_now;
-    if not found then
-        select * into strict v_key from duly.idempotency_keys where tenant = p_tenant and key = p_key;
-        if v_key.body_hash <> v_hash then
-            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
-                hint = 'Use another key, or send the same job again.';
-        end if;
+    v_key := duly.use_key(p_tenant, p_key, duly.id_in_batch(coalesce(p_at[1], v_now + coalesce(p_delays[1], interval '0')), v_batch, 1), v_hash, v_now);
+    if v_key.key is not null then
         perform duly.admit(p_tenant, 0, 0);
-        v_name := duly.batch_name(p_tenant, p_key, v_key.scheduled_at);
+        v_batch := duly.batch_prefix(p_tenant, p_key, v_key.scheduled_at);
         return query
-        select duly.run_id(moment.at, v_name || u.number::text), moment.at, true
+        select duly.id_in_batch(moment.at, v_batch, u.number), moment.at, true, moment.at <= v_now + p_horizon
           from unnest(p_at, p_delays) with ordinality as u(at, delay, number)
          cross join lateral (select coalesce(u.at, v_key.scheduled_at + coalesce(u.delay, interval '0')) as at) as moment
          order by u.number;
@@ -195,7 +224,7 @@ begin
         perform duly.check_one(v_bad.at, v_bad.delay, v_bad.bytes, v_bad.priority, duly.without_dependencies(v_bad.options::jsonb), v_now, p_grace);
     end if;
     with requested as materialized (
-        select u.number, duly.run_id(moment.at, v_name || u.number::text) as run_id, moment.at as due_at, u.handler, u.queue, u.priority,
+        select u.number, duly.id_in_batch(moment.at, v_batch, u.number) as run_id, moment.at as due_at, u.handler, u.queue, u.priority,
                u.payload::jsonb as payload, duly.numbered(u.options::jsonb) as options, octet_length(u.payload) > 1024 as stored
           from unnest(p_handlers, p_queues, p_priorities, p_at, p_delays, p_payloads, p_options) with ordinality
                    as u(handler, queue, priority, at, delay, payload, options, number)
@@ -214,7 +243,8 @@ begin
                                 payload_stored, queue, handler, payload, options)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options
-          from requested where due_at <= v_now + p_horizon and not duly.has_limits(options) and options->'depends_on' is null),
+          from requested where due_at <= v_now + p_horizon and not duly.has_limits(options) and options->'depends_on' is null
+        returning queue, handler),
     following as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                   payload_stored, queue, handler, payload, options, waits_for, key, blocked_at)
@@ -222,13 +252,67 @@ begin
                case when not stored then payload end, options, 'dependency', '', v_now
           from requested where options->'depends_on' is not null)
     select array_agg(run_id order by number), array_agg(due_at order by number), array_agg(run_id) filter (where options->'depends_on' is not null),
-           array_agg(options) filter (where options->'depends_on' is not null)
-      into v_ids, v_moments, v_dependents, v_options from requested;
+           array_agg(options) filter (where options->'depends_on' is not null), array(select distinct array[queue, handler] from soon limit 2)
+      into v_ids, v_moments, v_dependents, v_options, v_hints from requested;
+    if v_hints <> '{}' then                            -- Several queues or handlers: a hint to all.
+        v_needs_hint := case when array_length(v_hints, 1) = 1 then not duly.hint(v_hints[1][1], v_hints[1][2]) else not duly.hint('', '') end;
+    end if;
     if v_dependents is not null then
         perform duly.add_dependencies(p_tenant, v_dependents, v_options, v_now);
     end if;
     perform duly.admit(p_tenant, 0, cardinality(p_handlers));
-    return query select u.run_id, u.moment, false from unnest(v_ids, v_moments) as u(run_id, moment);
+    return query select u.run_id, u.moment, false, v_needs_hint from unnest(v_ids, v_moments) as u(run_id, moment);
+end $$;
+
+-- Submit one-shots that differ by their payloads alone. All else is checked once, and one row is the answer: the first, whose id the others
+-- follow by one. A large payload, FIFO order, a dependency or a parent concerns each: submit_many does these. For programs.
+create or replace function duly.submit_alike(
+    p_tenant integer, p_key text, p_handler text, p_payloads text[], p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
+    p_options text, p_hash bytea, p_horizon interval default '5 seconds', p_grace interval default '60 seconds',
+    out job_id uuid, out scheduled_at timestamptz, out replayed boolean, out needs_hint boolean)
+language plpgsql set lock_timeout = '2s' as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_batch   text := duly.batch_prefix(p_tenant, p_key, v_now);
+    v_runs    integer := cardinality(p_payloads);
+    v_bytes   integer := (select max(octet_length(payload)) from unnest(p_payloads) as payload);
+    v_options jsonb := p_options;
+    v_key     duly.idempotency_keys;
+begin
+    if v_bytes > 1024 or v_options ?| array['fifo', 'depends_on', 'parent'] then
+        select each.job_id, each.scheduled_at, each.replayed, each.needs_hint into job_id, scheduled_at, replayed, needs_hint
+          from duly.submit_subtasks(p_tenant, p_key, array_fill(p_handler, array[v_runs]), p_payloads, array_fill(p_queue, array[v_runs]),
+                                array_fill(p_priority, array[v_runs]), array_fill(p_at, array[v_runs]), array_fill(p_delay, array[v_runs]),
+                                array_fill(p_options, array[v_runs]), p_hash, p_horizon) as each limit 1;
+        return;
+    end if;
+    scheduled_at := coalesce(p_at, v_now + p_delay, v_now);
+    job_id := duly.id_in_batch(scheduled_at, v_batch, 1);
+    v_key := duly.use_key(p_tenant, p_key, job_id, p_hash, v_now);
+    replayed := v_key.key is not null;
+    needs_hint := false;
+    if replayed then
+        job_id := v_key.job_id;
+        scheduled_at := coalesce(p_at, v_key.scheduled_at + p_delay, v_key.scheduled_at);
+        needs_hint := scheduled_at <= v_now + p_horizon;
+        return;
+    end if;
+    perform duly.check_names(p_handler, p_queue);
+    perform duly.check_one(p_at, p_delay, v_bytes, p_priority, v_options, v_now, p_grace);
+    if scheduled_at > v_now + p_horizon or duly.has_limits(v_options) then
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, queue, handler, payload, options, shard)
+        select id, id, submit_alike.scheduled_at, submit_alike.scheduled_at, 1, p_tenant, p_priority, p_queue, p_handler, payload::jsonb, v_options, duly.shard_of(id)
+          from (select duly.id_in_batch(submit_alike.scheduled_at, v_batch, one.number) as id, one.payload
+                  from unnest(p_payloads) with ordinality as one(payload, number) offset 0) as named;
+    else
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                payload_stored, queue, handler, payload, options)
+        select id, id, submit_alike.scheduled_at, submit_alike.scheduled_at, 1, p_tenant, 0, p_priority, 0, false, false, p_queue, p_handler, payload::jsonb, v_options
+          from (select duly.id_in_batch(submit_alike.scheduled_at, v_batch, one.number) as id, one.payload
+                  from unnest(p_payloads) with ordinality as one(payload, number) offset 0) as named;
+        needs_hint := not duly.hint(p_queue, p_handler);
+    end if;
 end $$;
 
 -- Change a one-shot that waits for its first attempt and is of a version: it is taken out and put where it belongs now, under the same id
@@ -307,13 +391,13 @@ end $$;
 create or replace function duly.create_one_shot(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval, p_actor_kind text, p_actor text, p_actor_name text, p_request_id text,
-    out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
+    out job_id uuid, out scheduled_at timestamptz, out replayed boolean, out needs_hint boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_parent uuid := p_options::jsonb->>'parent';
 begin
     perform duly.must_be_ours(p_tenant);
-    select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
+    select submitted.job_id, submitted.scheduled_at, submitted.replayed, submitted.needs_hint into job_id, scheduled_at, replayed, needs_hint
       from duly.submit_one(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
     perform duly.check_quotas(p_tenant, 0, case when replayed then 0 else 1 end);
     if not replayed then
@@ -331,21 +415,22 @@ create or replace function duly.create_one_shots(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval,
     p_actor_kinds text[], p_actors text[], p_actor_names text[], p_request_ids text[])
-returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
+returns table (job_id uuid, scheduled_at timestamptz, replayed boolean, needs_hint boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_ids      uuid[];
     v_moments  timestamptz[];
     v_replayed boolean;
+    v_needs_hint boolean;
     v_parents  uuid[] := array(select (given.options::jsonb->>'parent')::uuid
                                  from unnest(p_options) with ordinality as given(options, number) order by given.number);
 begin
     perform duly.must_be_ours(p_tenant);
     select array_agg(submitted.job_id order by submitted.number), array_agg(submitted.scheduled_at order by submitted.number),
-           bool_or(submitted.replayed)
-      into v_ids, v_moments, v_replayed
+           bool_or(submitted.replayed), bool_or(submitted.needs_hint)
+      into v_ids, v_moments, v_replayed, v_needs_hint
       from duly.submit_many(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
-           with ordinality as submitted(job_id, scheduled_at, replayed, number);
+           with ordinality as submitted(job_id, scheduled_at, replayed, needs_hint, number);
     if not duly.is_tenant_session() then                -- A request's submit_many has requested them.
         perform duly.check_quotas(p_tenant, 0, case when v_replayed then 0 else cardinality(v_ids) end);
     end if;
@@ -359,7 +444,7 @@ begin
           from unnest(v_ids, p_handlers, p_queues, p_actor_kinds, p_actors, p_actor_names, p_request_ids)
                    as created(job_id, handler, queue, kind, actor, name, request_id);
     end if;
-    return query select created.job_id, created.scheduled_at, v_replayed from unnest(v_ids, v_moments) as created(job_id, scheduled_at);
+    return query select created.job_id, created.scheduled_at, v_replayed, v_needs_hint from unnest(v_ids, v_moments) as created(job_id, scheduled_at);
 end $$;
 
 grant execute on function duly.submit_many, duly.create_one_shot, duly.create_one_shots,

@@ -55,7 +55,7 @@ begin
                                    generation, priority, payload, payload_stored, options)
         values (v_run_id, p_job_id, v_now, v_now, v_now, v_timer.tenant, 0, 'skipped', 'skipped', v_timer.queue, v_timer.handler, 'skipped_overlap',
                 nullif(v_timer.generation, 1), nullif(v_timer.priority, 5), coalesce(p_payload, v_timer.payload), nullif(v_stored, false),
-                duly.options_kept(v_options));
+                duly.options_recorded(v_options, v_timer.tenant));
         v_answer := 'skipped_overlap';
     elsif duly.must_enter(v_options) then
         insert into duly.blocked ({run}, waits_for, key, blocked_at)

@@ -27,13 +27,13 @@ end $$;
 -- submit_one is hot, and the engine would pay there for the check and the settings of a function that requests may call.
 create or replace function duly.submit_checked(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
-    p_options text, p_horizon interval, out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
+    p_options text, p_horizon interval, out job_id uuid, out scheduled_at timestamptz, out replayed boolean, out needs_hint boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_parent uuid := p_options::jsonb->>'parent';
 begin
     perform duly.must_be_ours(p_tenant);
-    select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
+    select submitted.job_id, submitted.scheduled_at, submitted.replayed, submitted.needs_hint into job_id, scheduled_at, replayed, needs_hint
       from duly.submit_one(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
     if v_parent is not null and not replayed then
         perform duly.record_subtasks(p_tenant, array[v_parent], array[job_id]);
@@ -41,28 +41,29 @@ begin
     perform duly.admit(p_tenant, 0, case when replayed then 0 else 1 end);
 end $$;
 
--- Many, of which some have a parent. submit_many checks their tenant.
+-- Many, of which some may have a parent. submit_many checks their tenant.
 create or replace function duly.submit_subtasks(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval)
-returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
+returns table (job_id uuid, scheduled_at timestamptz, replayed boolean, needs_hint boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_ids      uuid[];
     v_moments  timestamptz[];
     v_replayed boolean[];
+    v_needs_hint boolean[];
 begin
     select array_agg(submitted.job_id order by submitted.number), array_agg(submitted.scheduled_at order by submitted.number),
-           array_agg(submitted.replayed order by submitted.number)
-      into v_ids, v_moments, v_replayed
+           array_agg(submitted.replayed order by submitted.number), array_agg(submitted.needs_hint order by submitted.number)
+      into v_ids, v_moments, v_replayed, v_needs_hint
       from duly.submit_many(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
-           with ordinality as submitted(job_id, scheduled_at, replayed, number);
+           with ordinality as submitted(job_id, scheduled_at, replayed, needs_hint, number);
     if not v_replayed[1] then
         perform duly.record_subtasks(
             p_tenant, array(select (given.options::jsonb->>'parent')::uuid from unnest(p_options) with ordinality as given(options, number) order by given.number),
             v_ids);
     end if;
-    return query select * from unnest(v_ids, v_moments, v_replayed);
+    return query select * from unnest(v_ids, v_moments, v_replayed, v_needs_hint);
 end $$;
 
 -- The subtasks of a run by falling id, as page_runs gives runs: from a position on, and no more than p_looks of them looked at.

@@ -94,7 +94,7 @@ begin
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, metadata,
                                    generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, p_outcome::duly.outcome, p_outcome::duly.state, queue, handler, p_reason,
-               duly.metadata_of(options), nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
+               duly.metadata_of(options), nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_recorded(options, tenant)
           from taken)
     select array_agg(run_id) into v_removed from taken;
     return coalesce(v_removed, '{}');

@@ -30,16 +30,8 @@ begin
         workflow_id := duly.run_id(duly.created_at(p_run_id), format('%s/workflow/%s', p_run_id, p_replays));
     else
         workflow_id := duly.run_id(v_now, duly.batch_name(p_tenant, p_key, v_now) || 'workflow');
-        insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
-        values (p_tenant, p_key, workflow_id, p_hash, v_now, v_now + interval '24 hours')
-        on conflict (tenant, key) do update
-           set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
-         where idempotency_keys.expires_at <= v_now;
-        if not found then
-            select * into strict v_key from duly.idempotency_keys where tenant = p_tenant and key = p_key;
-            if v_key.body_hash <> p_hash then
-                raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
-            end if;
+        v_key := duly.use_key(p_tenant, p_key, workflow_id, p_hash, v_now);
+        if v_key.key is not null then
             perform duly.admit(p_tenant, 0, 0);
             workflow_id := v_key.job_id;
             replayed := true;

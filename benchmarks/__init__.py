@@ -1,0 +1,1 @@
+"""Measurements that need more than Duly: other systems, installed for the purpose."""
