@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from duly.domain.tenancy.audit import Action
+from duly.store.tables import clocks
 from duly.store.tenancy import audit
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.builders import a_ready_run, a_worker
@@ -270,3 +271,13 @@ async def test_short_audit_page_returns_a_next_page_token(api, clock, monkeypatc
     page = (await api.get(f"/v1/audit?actor={api.key_id}&action=job.created&page_size=5")).json()
     assert len(page["items"]) == 3
     assert page["next_page_token"] is not None
+
+
+async def test_repeated_drain_or_resume_of_a_host_adds_no_audit_entry(api, database):
+    await clocks.record(database, ["worker"], "w")
+    host = await database.fetchval("select host from duly.processes")
+    for verb in ("drain", "drain", "resume", "resume"):
+        assert (await api.post(f"/v1/hosts/{host}/{verb}")).status_code == 200
+
+    assert sorted(await actions(api)) == ["host.drained", "host.resumed"]
+    assert (await api.post("/v1/hosts/nowhere/drain")).status_code == 404

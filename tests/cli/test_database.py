@@ -86,7 +86,7 @@ def test_the_schema_is_missing(tmp_path, empty_url):
 
 def test_the_data_is_of_a_newer_duly(tmp_path, own_database_url):
     with psycopg.connect(own_database_url) as connection:
-        connection.execute("insert into duly.migrations (version, name) values (9999, 'later')")
+        connection.execute("insert into duly.migrations (version, name, finished_at) values (9999, 'later', now())")
 
     for command in (["submit", "x"], ["migrate"], ["up", "--port", "0"]):
         refused(duly(*command, cwd=tmp_path, DULY_DATABASE_URL=own_database_url), "newer Duly", "Upgrade")

@@ -141,7 +141,9 @@ async def test_a_role_that_does_not_exist_is_refused(refused):
 
 
 async def test_data_of_a_newer_duly_is_refused(refused, own_database):
-    await own_database.execute("insert into duly.migrations (version, name) values (9999, 'future')")
+    await own_database.execute(
+        "insert into duly.migrations (version, name, finished_at) values (9999, 'future', now())"
+    )
 
     sentence = await refused()
 

@@ -139,7 +139,7 @@ async def test_data_from_before_the_baseline_are_refused_and_not_touched(empty):
 
 async def test_data_of_a_newer_duly_are_refused_and_not_touched(empty):
     await migrate(empty)
-    await empty.execute("insert into duly.migrations (version, name) values (9999, 'future')")
+    await empty.execute("insert into duly.migrations (version, name, finished_at) values (9999, 'future', now())")
     before = await describe(empty)
 
     for act in (migrate, check):
@@ -213,7 +213,7 @@ async def test_a_process_that_waits_for_another_finds_its_work_done(empty):
 async def test_migrate_names_the_process_that_blocks_a_table(empty, monkeypatch):
     await migrate(empty)
     carry(monkeypatch, "alter table duly.ready add column more integer")
-    monkeypatch.setattr(module, "_PATIENCE", module._PATIENCE[:2])
+    monkeypatch.setattr(module, "_TRIES_MAX", 2)
     reader = await asyncpg.connect(empty.url, server_settings={"application_name": "a report"})
     await reader.execute("begin; select from duly.ready")
     pid = reader.get_server_pid()
@@ -277,9 +277,9 @@ async def test_a_migration_takes_as_long_as_it_takes(empty, hurried, monkeypatch
 
 async def test_migrate_waits_patiently_for_an_earlier_migration(empty, hurried, monkeypatch):
     await migrate(empty)
-    monkeypatch.setattr(module, "_PATIENCE", module._PATIENCE[:1])
+    monkeypatch.setattr(module, "_TRIES_MAX", 1)
     async with empty.transaction() as connection:
-        await connection.execute(module._LOCK)
+        await connection.execute(module.LOCK)
         waiting = asyncio.create_task(migrate(hurried))
         await asyncio.sleep(0.5)
         assert not waiting.done()

@@ -186,5 +186,22 @@ class Draining(ResponseModel, frozen=True):
     held_runs: int
 
 
+class HostProcess(ResponseModel, frozen=True):
+    """A live worker or scheduler of a host, and what it holds: runs, counted up to 1,000, or shards."""
+
+    role: Literal["worker", "scheduler"]
+    name: str
+    held: int
+
+
+class HostDraining(ResponseModel, frozen=True):
+    """Whether a host takes work, and what its processes still hold. Drained and empty, its processes can be stopped."""
+
+    host: str
+    is_draining: bool
+    is_empty: bool
+    processes: list[HostProcess]
+
+
 class WorkerList(Items[Worker], frozen=True):
     """Every live worker."""

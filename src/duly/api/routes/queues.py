@@ -18,11 +18,11 @@ from duly.domain.limits.pause import Scope
 from duly.domain.tenancy.audit import Action
 from duly.moves.admin.overload import limit_age
 from duly.moves.admin.pause import Change, pause_scope, resume_scope
-from duly.moves.workers.drain import drain, undrain
+from duly.moves.workers import drain as drain_moves
 from duly.store.boxes import ready
 from duly.store.connection.database import Database
 from duly.store.reads.pressure import Depth, Pressure
-from duly.store.tables import overloads, pauses
+from duly.store.tables import hosts, overloads, pauses
 from duly.store.tables import workers as store
 from duly.store.tables.workers import WorkerRow
 from duly.store.tenancy import tenants
@@ -31,6 +31,8 @@ from duly.wire.queues import (
     Draining,
     HeldRun,
     HeldRuns,
+    HostDraining,
+    HostProcess,
     Pause,
     PauseChange,
     PauseList,
@@ -190,15 +192,39 @@ async def drain_worker(call: Call[Nothing, None]) -> Response:
 
     It sees that within a second. It does not stop by itself, so that its supervisor does not start another.
     """
-    await drain(call.database, call.id("worker_id"))
+    await drain_moves.drain(call.database, call.id("worker_id"))
     return await _draining(call, is_draining=True)
 
 
 @worker_routes.add("POST /v1/workers/{worker_id}/resume", responses={200: Draining}, audits=(Action.WORKER_RESUMED,))
 async def resume_worker(call: Call[Nothing, None]) -> Response:
     """Let a drained worker claim runs again."""
-    await undrain(call.database, call.id("worker_id"))
+    await drain_moves.undrain(call.database, call.id("worker_id"))
     return await _draining(call, is_draining=False)
+
+
+@worker_routes.add("POST /v1/hosts/{host}/drain", responses={200: HostDraining}, audits=(Action.HOST_DRAINED,))
+async def drain_host(call: Call[Nothing, None]) -> Response:
+    """Drain a host: its workers claim nothing more and hand back what they have not started; its schedulers give up their
+    shards. So does whatever starts there before the host is resumed. Ask again to see what is still held.
+    """
+    await drain_moves.drain_host(call.database, call.path["host"])
+    return await _host_draining(call)
+
+
+@worker_routes.add("POST /v1/hosts/{host}/resume", responses={200: HostDraining}, audits=(Action.HOST_RESUMED,))
+async def resume_host(call: Call[Nothing, None]) -> Response:
+    """Let the processes of a drained host take work again."""
+    await drain_moves.resume_host(call.database, call.path["host"])
+    return await _host_draining(call)
+
+
+async def _host_draining(call: Call[Nothing, None]) -> Response:
+    host = call.path["host"]
+    found = [HostProcess.of(one) for one in await hosts.held(call.database, host)]
+    is_drained = await hosts.is_drained(call.database, host)
+    is_empty = not any(one.held for one in found)
+    return Response(200, HostDraining(host=host, is_draining=is_drained, is_empty=is_empty, processes=found))
 
 
 async def _draining(call: Call[Nothing, None], *, is_draining: bool) -> Response:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from duly.client.asynchronous.transport import AsyncResource
 from duly.client.requests import Id, deleting, getting, given, listing, path, posting, putting
-from duly.wire.queues import Draining, HeldRuns, Pause, PauseChange, Queue, QueueChanged, Worker
+from duly.wire.queues import Draining, HeldRuns, HostDraining, Pause, PauseChange, Queue, QueueChanged, Worker
 from duly.wire.recovery import RecoveryPlan, RecoveryRule
 
 
@@ -76,6 +76,18 @@ class AsyncWorkers(AsyncResource):
     async def resume(self, worker_id: Id) -> Draining:
         """Let a drained worker claim runs again. Raises NotFound."""
         return await self._transport.send(posting(path("workers", worker_id, "resume"), Draining))
+
+
+class AsyncHosts(AsyncResource):
+    """Machines that workers and schedulers run on; for the operator."""
+
+    async def drain(self, host: str) -> HostDraining:
+        """Let a host take nothing new. Returns what is still held there. Raises NotFound."""
+        return await self._transport.send(posting(path("hosts", host, "drain"), HostDraining))
+
+    async def resume(self, host: str) -> HostDraining:
+        """Let a host take work again. Raises NotFound."""
+        return await self._transport.send(posting(path("hosts", host, "resume"), HostDraining))
 
 
 class AsyncRecovery(AsyncResource):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from duly.client.requests import Id, deleting, getting, given, listing, path, posting, putting
 from duly.client.synchronous.transport import Resource
-from duly.wire.queues import Draining, HeldRuns, Pause, PauseChange, Queue, QueueChanged, Worker
+from duly.wire.queues import Draining, HeldRuns, HostDraining, Pause, PauseChange, Queue, QueueChanged, Worker
 from duly.wire.recovery import RecoveryPlan, RecoveryRule
 
 
@@ -75,6 +75,18 @@ class Workers(Resource):
     def resume(self, worker_id: Id) -> Draining:
         """Let a drained worker claim runs again. Raises NotFound."""
         return self._transport.send(posting(path("workers", worker_id, "resume"), Draining))
+
+
+class Hosts(Resource):
+    """Machines that workers and schedulers run on; for the operator."""
+
+    def drain(self, host: str) -> HostDraining:
+        """Let a host take nothing new. Returns what is still held there. Raises NotFound."""
+        return self._transport.send(posting(path("hosts", host, "drain"), HostDraining))
+
+    def resume(self, host: str) -> HostDraining:
+        """Let a host take work again. Raises NotFound."""
+        return self._transport.send(posting(path("hosts", host, "resume"), HostDraining))
 
 
 class Recovery(Resource):

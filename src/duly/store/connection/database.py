@@ -34,6 +34,8 @@ _CLOCK = "select duly.clock_now()"
 # A server is identified by its start moment.
 _SERVER_CLOCK = "select duly.clock_now(), pg_postmaster_start_time()"
 CONFLICTS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+# A migration has changed what a prepared statement returns; the driver prepares it anew.
+_OUTDATED = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
 _LOST = (
     OSError,
     TimeoutError,
@@ -89,7 +91,7 @@ def is_rolled_back(error: BaseException) -> bool:
     """
     if isinstance(error, asyncpg.CheckViolationError):
         return error.as_dict().get("constraint_name") is None
-    return isinstance(error, CONFLICTS)
+    return isinstance(error, (*CONFLICTS, *_OUTDATED))
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -2,7 +2,8 @@
 changed.
 
 The database records the digest of each applied file, and its edition: a number that rises with the texts, so that the
-newer of two versions of Duly is known. An older version leaves newer files as they are, and is refused.
+newer of two versions of Duly is known. An older version leaves newer files as they are, and runs on them: a function
+keeps its parameters and its result, see migrate.py.
 """
 
 from __future__ import annotations
@@ -72,32 +73,37 @@ def edition() -> int:
 
 
 async def apply(connection: asyncpg.Connection[asyncpg.Record]) -> list[File]:
-    """Apply the files that differ, under the lock and after the tables of the migrations. Returns what was applied.
-
-    Raises DatabaseUnusable when a newer Duly has applied its files.
+    """Apply the files that differ, under the lock and after the tables of the migrations. Returns what was applied:
+    nothing when a newer Duly has applied its files.
     """
     applied, carried = await _applied(connection), known()
-    _refuse_newer(applied)
-    changed = _changed(applied, carried)
-    if changed or applied != Applied({file.name: file.digest for file in carried}, edition()):
+    if applied.edition > edition():
+        return []
+    differing = _changed(applied, carried)
+    if differing or applied != Applied({file.name: file.digest for file in carried}, edition()):
         await connection.execute(_UNCHECKED)
-        for file in changed:
+        for file in differing:
             await connection.execute(file.sql)
         await connection.execute(_OURS)
         await connection.execute(
             _RECORD_APPLIED, [file.name for file in carried], [file.digest for file in carried], edition()
         )
-    return changed
+    return differing
 
 
 async def check(database: Database) -> None:
-    """Check that the applied files are those of this version. Raises DatabaseUnusable, naming the remedy."""
+    """Check that the applied files are those of this version, or newer. Raises DatabaseUnusable, naming the remedy."""
     applied = await _applied(database)
-    _refuse_newer(applied)
-    if changed := _changed(applied, known()):
+    if applied.edition <= edition() and (differing := _changed(applied, known())):
         raise DatabaseUnusable(
-            f"the schema's functions differ in {some(len(changed), 'file')}, from {changed[0].name} on. Run `duly migrate`"
+            f"the schema's functions differ in {some(len(differing), 'file')}, from {differing[0].name} on. Run `duly migrate`"
         )
+
+
+async def changed(database: Database) -> list[str]:
+    """Return the names of the files that `apply` would write."""
+    applied = await _applied(database)
+    return [file.name for file in _changed(applied, known())] if applied.edition <= edition() else []
 
 
 async def _applied(reader: Connection) -> Applied:
@@ -107,11 +113,3 @@ async def _applied(reader: Connection) -> Applied:
 
 def _changed(applied: Applied, carried: list[File]) -> list[File]:
     return [file for file in carried if applied.digests.get(file.name) != file.digest]
-
-
-def _refuse_newer(applied: Applied) -> None:
-    if applied.edition > edition():
-        raise DatabaseUnusable(
-            f"the schema's functions belong to a newer Duly (edition {applied.edition}, this one knows {edition()})."
-            " Upgrade Duly: pip install --upgrade duly"
-        )

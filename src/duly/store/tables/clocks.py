@@ -1,4 +1,4 @@
-"""Clocks: the difference of each process's host clock from the database's, and whether that one was set back.
+"""Processes, as each records itself: its version, and the difference of its host's clock from the database's.
 
 Everything uses the database's time, so a host whose clock is wrong delays nothing: only its logs are wrong, and checks
 by its own clock, such as of certificates. A database clock that was set back stops schedules: each has its next fire
@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from duly import __version__
 from duly.clock import host_now
 from duly.domain.diagnosis.doctor import ClockSetBack, HostClock
 from duly.log import Log
 from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.local import this_host
 from duly.store.connection.statements import load
+from duly.store.schema import migrate
 
 SQL = load("tables/clocks")
 RECORD_SECONDS = 5.0
+_SCHEMA = migrate.newest()  # read when the program starts: its files may be replaced while it runs
 _ROUND_TRIP_SECONDS_MAX = 1.0  # a slower answer does not tell when the clock was read
 
 
@@ -36,7 +39,7 @@ async def record(database: Database, roles: Sequence[str], name: str, now: Calla
     seconds, round_trip = await difference(database, now)
     if abs(round_trip) <= _ROUND_TRIP_SECONDS_MAX:
         for role in roles:
-            await database.execute(SQL["record"], role, name, this_host(), seconds)
+            await database.execute(SQL["record"], role, name, this_host(), seconds, __version__, _SCHEMA)
 
 
 async def keep_recording(database: Database, roles: Sequence[str], name: str, log: Log) -> None:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from duly.domain.triggers.zones import zones
 from duly.store.connection.database import Database
+from duly.store.connection.local import this_host
 from duly.store.connection.statements import load
 
 SQL = load("tables/shards")
 SHARDS = 64
 
 
-async def lease(database: Database, scheduler_id: UUID, name: str, version: str, lease: timedelta) -> dict[int, int]:
-    """Renew a scheduler's lease and settle its fair share: none where other time zone data is in force.
+async def lease(
+    database: Database,
+    scheduler_id: UUID,
+    name: str,
+    version: str,
+    lease: timedelta,
+    *,
+    host: str | None = None,
+    named: Collection[int] | None = None,
+) -> dict[int, int]:
+    """Renew a scheduler's lease and settle its share: the shards that it has `named`, or its fair share of those that
+    nobody names; none where other time zone data is in force, or on a drained host.
 
     Returns the epoch of each shard held.
     """
-    values = (scheduler_id, name, version, lease, zones.database_version())
+    shards = None if named is None else sorted(named)
+    values = (scheduler_id, name, version, lease, zones.database_version(), host or this_host(), shards)
     return {row[0]: row[1] for row in await database.fetch(SQL["lease"], *values)}
 
 

@@ -1,6 +1,10 @@
 -- name: register
-insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, declares, weights, pools, app, started_at, until, safe_until)
-select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text::jsonb, $11, at, at + $7::interval, at + $7::interval * 2 / 3 from (select duly.clock_now() as at) as clock
+-- A worker of a drained host begins drained.
+insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, declares, weights, pools, app, host, started_at, until, safe_until,
+                          draining_at)
+select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text::jsonb, $11, $12, at, at + $7::interval, at + $7::interval * 2 / 3,
+       (select since from duly.drained_hosts where host = $12)
+  from (select duly.clock_now() as at) as clock
 on conflict (worker_id) do nothing
 returning started_at
 
@@ -51,7 +55,9 @@ select run_id, job_id, tenant, queue, handler, attempt, priority, scheduled_at, 
 -- name: expire
 -- The worker's row goes first; what it leaves shows the reaper until when it may have started runs.
 with removed as (
-    delete from duly.workers where worker_id = $1 and heartbeat = $2 and ($3 or until <= duly.clock_now()) returning *)
+    delete from duly.workers where worker_id = $1 and heartbeat = $2 and ($3 or until <= duly.clock_now()) returning *),
+counted as (
+    insert into duly.counters (name, value) select 'lease_expiries', 1 from removed on conflict (name) do update set value = counters.value + 1)
 insert into duly.expired_workers (worker_id, name, safe_until, named, expired_at)
 select worker_id, name, safe_until, named, duly.clock_now() from removed
 on conflict (worker_id) do nothing
@@ -61,8 +67,9 @@ returning worker_id
 select has_left, run_ids, fences from duly.retire($1, $2, $3)
 
 -- name: expired_workers
+-- Those of a restored database wait for its recovery: their moment is infinite until then.
 select worker_id, name, safe_until, named from duly.expired_workers
- where exists (select from duly.leased where leased.worker_id = expired_workers.worker_id) order by expired_at limit 1000
+ where expired_at < 'infinity' and exists (select from duly.leased where leased.worker_id = expired_workers.worker_id) order by expired_at limit 1000
 
 -- name: forget_departed
 delete from duly.expired_workers where expired_at < duly.clock_now() - interval '1 day' and not exists (select from duly.leased where leased.worker_id = expired_workers.worker_id)
