@@ -23,8 +23,9 @@ SETTINGS = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "sha
 class Pair:
     """Both servers, and the one address that leads to whichever takes writes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_synchronous: bool = True) -> None:
         self._folder = folder
+        self._is_synchronous = is_synchronous
         self._binaries = find_binaries(None, account_for(folder / "primary"))
         if not (self._binaries.folder / "pg_basebackup").exists():
             pytest.skip(f"needs pg_basebackup in {self._binaries.folder}")
@@ -43,15 +44,40 @@ class Pair:
         self._make("standby")
         copy_of(self._binaries, self._ports["primary"], self._folder / "standby")
         self._serve("standby")
-        self._ask("primary", "alter system set synchronous_standby_names = '*'")
-        self._ask("primary", "select pg_reload_conf()")
-        wait_until(lambda: self._ask("primary", "select from pg_stat_replication where sync_state = 'sync'"), 20)
+        if self._is_synchronous:
+            self._ask("primary", "alter system set synchronous_standby_names = '*'")
+            self._ask("primary", "select pg_reload_conf()")
+        state = "sync" if self._is_synchronous else "async"
+        wait_until(lambda: self._ask("primary", f"select from pg_stat_replication where sync_state = '{state}'"), 20)
+
+    def url_of(self, name: str, database: str = "duly") -> str:
+        """Give the address of one of the two."""
+        return f"postgresql://postgres@127.0.0.1:{self._ports[name]}/{database}"
+
+    def ask(self, name: str, query: str) -> list[tuple]:
+        """Run one statement on one of the two."""
+        return self._ask(name, query)
+
+    def kill(self, name: str) -> None:
+        """Kill a server with all its processes."""
+        server = self._servers.pop(name)
+        kill_all(server.pid)
+        server.wait()
+
+    def serve(self, name: str) -> None:
+        """Start a server again."""
+        self._serve(name)
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal to a server and all its processes."""
+        pid = self._servers[name].pid
+        for one in [pid, *children_of(pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(one, number)
 
     def fail_over(self) -> None:
         """Kill the primary with all its processes, and promote the standby."""
-        primary = self._servers.pop("primary")
-        kill_all(primary.pid)
-        primary.wait()
+        self.kill("primary")
         self._ask("standby", "select pg_promote()")
 
     def end(self) -> None:
@@ -76,8 +102,7 @@ class Pair:
         return pid_file.exists() and "standby" in pid_file.read_text()
 
     def _ask(self, name: str, query: str, *, database: str = "duly") -> list[tuple]:
-        url = f"postgresql://postgres@127.0.0.1:{self._ports[name]}/{database}"
-        with psycopg.connect(url, autocommit=True) as connection:
+        with psycopg.connect(self.url_of(name, database), autocommit=True) as connection:
             done = connection.execute(query.encode())
             return done.fetchall() if done.description is not None else []
 
@@ -118,9 +143,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def a_pair(folder: Path) -> Iterator[Pair]:
+def a_pair(folder: Path, *, is_synchronous: bool = True) -> Iterator[Pair]:
     """Run both."""
-    pair = Pair(folder)
+    pair = Pair(folder, is_synchronous=is_synchronous)
     try:
         pair.start()
         yield pair

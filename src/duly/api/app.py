@@ -48,6 +48,8 @@ def create(
     if dispatcher is not None:
         metrics.add(dispatcher.metrics)
         metrics.add(dispatcher.services.shedding)
+        if dispatcher.replica_reads is not None:
+            metrics.add(dispatcher.replica_reads)
     return _app(
         [
             *_watching(vitals, metrics, dispatcher),

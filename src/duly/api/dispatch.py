@@ -6,7 +6,7 @@ See docs/decisions/0036-one-write-path.md. A 2xx is sent only after the commit o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any
 import litestar
 import msgspec
 
+from duly import log
 from duly.api import request as requests
 from duly.api.admission import WAITS, LoadShedding, OpenRequests, admit
 from duly.api.auth.authenticate import Authentication, Keys
@@ -25,6 +26,7 @@ from duly.api.metrics.requests import RequestMetrics
 from duly.api.operations import Call, Operation, Services
 from duly.api.prefer_wait import Waiter, requested_seconds, unless_ended
 from duly.api.problems import AnyRequest, Problems, Refusal
+from duly.api.replica_reads import ReplicaReads
 from duly.api.response import Response, request_id_of, sent
 from duly.api.streams.events import EventHub
 from duly.clock import Rng
@@ -34,16 +36,20 @@ from duly.domain.tenancy.api_key import Identity
 from duly.domain.tenancy.audit import Actor, ActorKind
 from duly.log import Log
 from duly.moves.admin.admit import Admission
+from duly.moves.archive.cold import ColdHistory
 from duly.moves.group_commit import GroupCommit
 from duly.settings import Shown
 from duly.store.connection.database import Database
+from duly.store.connection.replica import Replica, ReplicaPools
 from duly.store.connection.session import Opening, Sessions
+from duly.store.connection.together import OpenSession
 from duly.store.reads.pressure import Gauge
 from duly.wire.jobs.jobs import JobPatch
 
 # The first hint is sent at once; under load those of five milliseconds are sent together.
 WAKE_PAUSE_SECONDS = 0.005
 _FIGURE_TIMEOUT = timedelta(seconds=2)
+_log = log.Log("api")
 
 
 class Dispatcher:
@@ -63,6 +69,8 @@ class Dispatcher:
         logins: Logins | None = None,
         figures: Sessions | None = None,
         settings: Sequence[Shown] = (),
+        replica: Replica | None = None,
+        cold: ColdHistory | None = None,
     ) -> None:
         rng = Rng()
         self._database = database
@@ -73,6 +81,7 @@ class Dispatcher:
         self._problems = Problems(rng, log)
         self.auth = Authentication(database, keys, logins)
         self.metrics = RequestMetrics()
+        self.replica_reads = None if replica is None else ReplicaReads(replica)
         self.services = Services(
             allowed=allowed or Allowed(),
             keyring=database.keyring(),
@@ -83,6 +92,8 @@ class Dispatcher:
             open_requests=OpenRequests(),
             gauge=Gauge(database, age_limit),
             group_commit=GroupCommit(database, rng),
+            replica=replica,
+            cold=cold,
         )
         any_program = AnyProgram(check_call=self.services.allowed.check_call)
         self._services_of_local = msgspec.structs.replace(self.services, allowed=any_program)
@@ -91,7 +102,7 @@ class Dispatcher:
         """Carry out a request's operation, and return its response, whatever happens."""
         began = self._database.clock.monotonic()
         request_id = request_id_of(request.headers, self.services.rng)
-        headers = {"X-Request-ID": request_id}
+        headers, before = {"X-Request-ID": request_id}, log.request_id.set(request_id)
         try:
             with ExitStack() as held:
                 async with asyncio.timeout(operation.seconds_max):
@@ -100,7 +111,11 @@ class Dispatcher:
                     response = await response.then()
         except Exception as error:  # noqa: BLE001 - whatever happens, the caller gets a response
             response = self._problem(operation, request, request_id, error)
-        self.metrics.count(operation.name, response.status, self._database.clock.monotonic() - began)
+        seconds = self._database.clock.monotonic() - began
+        self.metrics.count(operation.name, response.status, seconds)
+        if _log.is_talkative:
+            _log.info("request_served", operation=operation.name, status=response.status, ms=round(seconds * 1_000, 1))
+        log.request_id.reset(before)
         return sent(response, headers)
 
     def close(self) -> None:
@@ -124,9 +139,9 @@ class Dispatcher:
         key = requests.key_of(operation, request, body)
         digest = b"" if key is None else requests.digest(operation, request, body)
         keyed = None if key is None else KeyedRequest(identity.tenant, operation.name, key, digest)
-        open_session, woken = partial(self._open, operation, identity), set[str]()
+        woken = set[str]()
 
-        async def act(database: Database) -> Response:
+        async def act(database: Database, open_session: OpenSession) -> Response:
             call: Call[Any, Any] = Call(
                 services=self._services_of_local if identity.is_local else self.services,
                 identity=identity,
@@ -145,7 +160,7 @@ class Dispatcher:
             )
             return await operation.act(call)
 
-        response = await perform(operation, keyed, act, self._database, open_session)
+        response = await self._perform(operation, identity, keyed, request, headers, act)
         if prefer is not None:
             waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
             response = unless_ended(waiter, prefer, response)
@@ -153,12 +168,33 @@ class Dispatcher:
             self._wake(queue)
         return response
 
-    def _open(self, operation: Operation, identity: Identity) -> Opening:
-        if operation.is_figure and operation.is_operators:
-            return self._figures.look(timeout=_FIGURE_TIMEOUT)
-        if operation.is_figure:
-            return self._figures.open(identity.tenant, timeout=_FIGURE_TIMEOUT)
-        return self._sessions.open(identity.tenant)
+    async def _perform(
+        self,
+        operation: Operation,
+        identity: Identity,
+        keyed: KeyedRequest | None,
+        request: AnyRequest,
+        headers: dict[str, str],
+        act: Callable[[Database, OpenSession], Awaitable[Response]],
+    ) -> Response:
+        """Act on the replica where that may be, and else on the primary."""
+
+        async def at(database: Database, sessions: Sessions, figures: Sessions) -> Response:
+            open_session = partial(_open, operation, identity, sessions, figures)
+            return await perform(operation, keyed, lambda one: act(one, open_session), database, open_session)
+
+        async def at_replica(pools: ReplicaPools) -> Response:
+            return await at(pools.database, pools.sessions, pools.figures)
+
+        reads = self.replica_reads
+        if reads is not None and (
+            found := await reads.answer(operation, identity, request.headers, at_replica, headers)
+        ):
+            return found
+        response = await at(self._database, self._sessions, self._figures)
+        if reads is not None:
+            reads.wrote(operation, identity)
+        return response
 
     def _problem(self, operation: Operation, request: AnyRequest, request_id: str, error: Exception) -> Response:
         if isinstance(error, TimeoutError) and requests.is_arriving(request):
@@ -166,6 +202,14 @@ class Dispatcher:
         # If the body is a schedule, it is the root.
         has_schedule = operation.body is JobPatch or "schedule" in getattr(operation.body, "__struct_fields__", ())
         return self._problems.of_error(request, error, request_id, "/schedule" if has_schedule else "")
+
+
+def _open(operation: Operation, identity: Identity, sessions: Sessions, figures: Sessions) -> Opening:
+    if operation.is_figure and operation.is_operators:
+        return figures.look(timeout=_FIGURE_TIMEOUT)
+    if operation.is_figure:
+        return figures.open(identity.tenant, timeout=_FIGURE_TIMEOUT)
+    return sessions.open(identity.tenant)
 
 
 def _actor(identity: Identity, request_id: str) -> Actor | None:

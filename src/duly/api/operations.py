@@ -29,9 +29,11 @@ from duly.domain.targets.target import Allowed
 from duly.domain.tenancy.api_key import Identity
 from duly.domain.tenancy.audit import Action, Actor
 from duly.domain.tenancy.sealing import NEW_KEY, Keyring
+from duly.moves.archive.cold import ColdHistory
 from duly.moves.group_commit import GroupCommit
 from duly.settings import Shown
 from duly.store.connection.database import Database
+from duly.store.connection.replica import Replica
 from duly.store.connection.together import in_session
 from duly.store.reads.pressure import Gauge
 from duly.wire.schema.shapes import Nothing
@@ -66,6 +68,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     open_requests: OpenRequests
     gauge: Gauge
     group_commit: GroupCommit
+    replica: Replica | None
+    cold: ColdHistory | None = None  # None: history is not archived
 
 
 class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
@@ -207,9 +211,9 @@ class Operation(msgspec.Struct, frozen=True):
     A POST takes an idempotency key unless it says otherwise. `also_takes` are bodies of other types, by their type; one
     whose headers `is_binary` accepts may be of any type, and is passed as it came. An operation that `is_resumable` is
     done in parts, and goes on where it was when it is repeated with the same key. A figure is read over a small pool of
-    its own, in two seconds or not at all; one of the operator's covers all tenants. One that `may_stream` answers with
-    server-sent events to callers that accept them. A change lists the actions that it `audits`, or why it is
-    `unaudited`.
+    its own, in two seconds or not at all; one of the operator's covers all tenants. One that `may_stream` answers
+    with server-sent events to callers that accept them. One that `may_lag` may be read from a replica. A change
+    lists the actions that it `audits`, or why it is `unaudited`.
     """
 
     method: str
@@ -235,6 +239,7 @@ class Operation(msgspec.Struct, frozen=True):
     takes_prefer: bool = False
     is_submit: bool = False
     may_stream: bool = False
+    may_lag: bool = False
     is_figure: bool = False
     group: str = ""
     name: str = ""
@@ -311,5 +316,7 @@ def check_declared(operation: Operation) -> None:
         raise ValueError(
             f"{operation.method} {operation.path} ({operation.name}) changes something: give it audits or unaudited"
         )
+    if operation.may_lag and operation.method != "GET":
+        raise ValueError(f"{operation.method} {operation.path} ({operation.name}) may not lag: it changes something")
     if not changes and says:
         raise ValueError(f"{operation.name} only reads, and is not audited")

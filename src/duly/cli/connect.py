@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
 from duly.cli.client import is_remote
+from duly.cli.flags.settings import span
 from duly.domain.errors import DatabaseUnusable
+from duly.log import Log
 from duly.postgres import embedded
 from duly.settings import Settings, SettingsError
 from duly.store.connection.database import Database
+from duly.store.connection.replica import Replica
 from duly.store.schema import migrate
 from duly.store.tenancy.keyring import keyring_of
 
 T = TypeVar("T")
+_READ_LAG_MAX = timedelta(hours=1)  # positions of the primary's log are remembered for so long
 
 
 def database_url(settings: Settings) -> str:
@@ -44,11 +48,11 @@ async def opened(settings: Settings, *, size_max: int = 2) -> AsyncIterator[Data
         yield database
 
 
-def run_loop(main: Coroutine[object, object, T]) -> T:
-    """Run a role to its end on the fastest loop."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(main)
+def replica_of(database: Database, settings: Settings) -> AbstractAsyncContextManager[Replica | None]:
+    """Return the replica of the settings, for an `async with`; None where none is named."""
+    if settings.read_url is None:
+        return nullcontext()
+    lag_max = span(settings, "read_lag")
+    if lag_max > _READ_LAG_MAX:
+        raise SettingsError(f"{settings.sources['read_lag']}: read_lag must be at most PT1H")
+    return Replica(database, settings.read_url, lag_max=lag_max, log=Log("replica"))

@@ -29,6 +29,7 @@ HEADERS: dict[str, Schema] = {
         "Present when this is the stored response to an earlier request with the same key.", {"const": "true"}
     ),
     "Preference-Applied": _header("The longest time that was waited.", {"type": "string", "pattern": "^wait=[0-9]+$"}),
+    "Read-From": _header("The server that was read, where a replica may be: its age in seconds, or why not it.", _TEXT),
     "WWW-Authenticate": _header("How to authenticate.", {"const": "Bearer"}, is_always=True),
 }
 _HEADERS_OF_STATUS = {
@@ -50,6 +51,8 @@ def headers_of_success(operation: Operation, status: int, properties: Mapping[st
         names.append("Idempotency-Replayed")
     if operation.takes_prefer:
         names.append("Preference-Applied")
+    if operation.may_lag:
+        names.append("Read-From")
     if "rate_limited" in operation.refuses:
         names += ["RateLimit", "RateLimit-Policy"]
     return _references(names)

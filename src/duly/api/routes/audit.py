@@ -15,7 +15,7 @@ from duly.wire.audit import AuditActor, AuditEntry, AuditList, AuditQuery, Audit
 routes = Routes("audit", reads="admin")
 
 
-@routes.add("GET /v1/audit", responses={200: AuditList}, in_session=False)
+@routes.add("GET /v1/audit", responses={200: AuditList}, in_session=False, may_lag=True)
 async def list_audit(call: Call[AuditQuery, None]) -> Response:
     """List changes, the newest first: who made each, when, and to what.
 

@@ -36,7 +36,7 @@ from duly.wire.schema.shapes import Nothing
 routes = Routes("dead letters", reads="jobs:read", writes="jobs:write")
 
 
-@routes.add("GET /v1/dead", responses={200: DeadList}, refuses=("invalid_filter",))
+@routes.add("GET /v1/dead", responses={200: DeadList}, refuses=("invalid_filter",), may_lag=True)
 async def list_dead(call: Call[DeadQuery, None]) -> Response:
     """List dead letters, the last buried first; with group=error, count them by normalized reason."""
     requested, of = call.query, f"dead {call.query.filter or ''}"

@@ -113,7 +113,7 @@ def _reported(
 _PAGE_MAX = 50  # each is counted again
 
 
-@routes.add("GET /v1/files", responses={200: FileList}, is_figure=True)
+@routes.add("GET /v1/files", responses={200: FileList}, is_figure=True, may_lag=True)
 async def list_files(call: Call[PageQuery, None]) -> Response:
     """List the applied files of schedules, and how many jobs of each have drifted."""
     after = paging.position(call.query.page_token, "files", str)
@@ -124,7 +124,7 @@ async def list_files(call: Call[PageQuery, None]) -> Response:
 
 
 # Before the one that is found by its name alone, which may have any end.
-@routes.add("GET /v1/files/{name}/jobs", responses={200: FileJobList}, is_figure=True)
+@routes.add("GET /v1/files/{name}/jobs", responses={200: FileJobList}, is_figure=True, may_lag=True)
 async def list_file_jobs(call: Call[FileJobQuery, None]) -> Response:
     """List the jobs of a file, each with its drift since the file was applied, field by field.
 

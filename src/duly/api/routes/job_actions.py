@@ -15,9 +15,8 @@ from duly.api.views.jobs import no_job, requested_schedule
 from duly.api.views.runs import target_shape
 from duly.domain.errors import NotFound
 from duly.domain.jobs.job import check_reason
-from duly.domain.jobs.spec_of import carried_of, rules_of, waits_of
+from duly.domain.jobs.spec_of import carried_of, rules_of, shown_payload, waits_of
 from duly.domain.runs import payload as payloads
-from duly.domain.runs.payload import read_anyhow
 from duly.domain.tenancy.audit import Action
 from duly.moves.schedules import backfill as backfills
 from duly.moves.schedules import pause as pauses
@@ -144,7 +143,7 @@ async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Response:
 _PAGE_MAX = 20  # each comes with its payload
 
 
-@routes.add("GET /v1/jobs/{job_id}/versions", responses={200: JobVersionList})
+@routes.add("GET /v1/jobs/{job_id}/versions", responses={200: JobVersionList}, may_lag=True)
 async def list_job_versions(call: Call[PageQuery, None]) -> Response:
     """List the versions of a job's definition, the newest first: the current one, and the last hundred before it.
 
@@ -162,13 +161,13 @@ async def list_job_versions(call: Call[PageQuery, None]) -> Response:
 
 
 def _shown_version(row: Mapping[str, Any]) -> JobVersion:
-    options = row["options"]
+    options, above = row["options"], row["redact_above"]
     return JobVersion.of(
         row,
         version=row["generation"],
         request_id=carried_of(options).get("request_id"),
-        target=target_shape(row["handler"], options),
-        payload=None if row["payload"] is None else read_anyhow(row["payload"]),
+        target=target_shape(row["handler"], options, above),
+        payload=None if row["payload"] is None else shown_payload(row["payload"], options, above),
         **waits_of(requested_schedule(row)),
         **rules_of(options),
     )
@@ -178,7 +177,7 @@ backfill_routes = Routes("backfills", reads="jobs:read", writes="jobs:write")
 _NEWEST = (datetime(9999, 12, 30, tzinfo=UTC), UUID(int=(1 << 128) - 1))
 
 
-@backfill_routes.add("GET /v1/backfills", responses={200: BackfillList})
+@backfill_routes.add("GET /v1/backfills", responses={200: BackfillList}, may_lag=True)
 async def list_backfills(call: Call[BackfillQuery, None]) -> Response:
     """List backfills, the last requested first: of a job, or of all. Catch-ups of missed fires are among them."""
     requested, of = call.query, f"backfills {call.query.job_id or ''}"
@@ -215,7 +214,7 @@ async def cancel_backfill(call: Call[Nothing, None]) -> Response:
     return Response(200, BackfillCancelled(backfill_id=backfill_id, recalled=await stop(call.database, backfill_id)))
 
 
-@routes.add("GET /v1/moved-fires", responses={200: MovedFires}, in_session=False)
+@routes.add("GET /v1/moved-fires", responses={200: MovedFires}, in_session=False, may_lag=True)
 async def list_moved_fires(call: Call[MovedQuery, None]) -> Response:
     """List the next fires, of a job or of all, that new time zone data has moved by more than a minute."""
     found = await zones.moves(call.database, call.tenant, call.query.job_id, call.query.limit)

@@ -87,7 +87,7 @@ async def create_job(call: Call[Nothing, NewJob]) -> Response:
     return Response(202, created, created_headers(created.job_id, created.version))
 
 
-@routes.add("GET /v1/jobs", responses={200: JobList}, refuses=("invalid_filter", "invalid_option"))
+@routes.add("GET /v1/jobs", responses={200: JobList}, refuses=("invalid_filter", "invalid_option"), may_lag=True)
 async def list_jobs(call: Call[JobsQuery, None]) -> Response:
     """List jobs with a schedule or a name, the newest first, by name or by next fire.
 
@@ -204,7 +204,7 @@ async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
     await call.services.shedding.look()
     call.services.shedding.check(call.tenant, shot.queue, shot.priority, due_of(shot, call.now), call.now)
     submitted = await call.services.group_commit.submit(call.database, shot, key=call.key, tenant=call.tenant)
-    if submitted.scheduled_at - call.now <= HORIZON:
+    if submitted.needs_hint:
         call.wake(shot.queue)
     is_now = shot.at is None and shot.delay is None
     words = "Once, now" if is_now else f"Once, at {submitted.scheduled_at.astimezone(UTC).isoformat()}"

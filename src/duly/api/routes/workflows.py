@@ -85,7 +85,7 @@ async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Response:
     return Response(202, body, {"Location": f"/v1/workflows/{created.workflow_id}"})
 
 
-@routes.add("GET /v1/workflows", responses={200: WorkflowList}, refuses=("invalid_filter",))
+@routes.add("GET /v1/workflows", responses={200: WorkflowList}, refuses=("invalid_filter",), may_lag=True)
 async def list_workflows(call: Call[WorkflowsQuery, None]) -> Response:
     """List workflows, the newest first."""
     requested, of = call.query, f"workflows {call.query.filter or ''}"

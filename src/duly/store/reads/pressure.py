@@ -177,13 +177,17 @@ class Gauge:
         self._read_at: float | None = None
         self._upcoming: dict[str, Upcoming] = {}
 
-    async def read(self, tenant: int = TENANT_DEFAULT) -> Pressure:
-        """Read all queues once, and the backlog of a tenant in each."""
-        database = self._database
+    async def read(self, tenant: int = TENANT_DEFAULT, replica: Database | None = None) -> Pressure:
+        """Read all queues once, and the backlog of a tenant in each; from a replica if one is given."""
+        database = replica or self._database
         now = await database.read_clock()
         depths = {row["queue"]: row for row in await ready.depth_and_own(database, tenant)}
         living = [row for row in await workers.live(database) if row.until > row.read_at]
-        limits, worked, fires = await overloads.limits(database), await throughputs(database), await self._look_ahead()
+        limits, worked, fires = (
+            await overloads.limits(database),
+            await throughputs(database),
+            await self._look_ahead(database),
+        )
         names = {*depths, *fires, *worked, *(queue for row in living for queue in row.queues)}
         found = {}
         for name in names:
@@ -206,8 +210,8 @@ class Gauge:
         tenants = {name: queue.tenant for name, queue in fires.items()} | served
         return Pressure(now, found, limits, self.age_limit, living, own, tenants)
 
-    async def _look_ahead(self) -> dict[str, Upcoming]:
-        now = self._database.clock.monotonic()
+    async def _look_ahead(self, database: Database) -> dict[str, Upcoming]:
+        now = database.clock.monotonic()
         if self._read_at is None or now - self._read_at > _KEPT_SECONDS:
-            self._upcoming, self._read_at = await upcoming(self._database), now
+            self._upcoming, self._read_at = await upcoming(database), now
         return self._upcoming

@@ -22,23 +22,26 @@ from duly.domain.diagnosis.doctor import (
     tomorrow_of,
 )
 from duly.domain.triggers.zones import zones
+from duly.store.boxes import history
 from duly.store.connection.database import Database
+from duly.store.connection.replica import Replica as Readable
 from duly.store.connection.statements import load
 from duly.store.reads.overview import backlog
 from duly.store.schema import migrate
-from duly.store.tables import clocks, overloads, workers
+from duly.store.tables import archive, clocks, hosts, notifications, overloads, workers
 
 SQL = load("reads/system")
 _SUBQUEUES_MAX, _RUNS_MAX = 500, 1_000  # how many queues are read, and how deep
 UNROUTABLE_MAX = 20
+FAILING_CHANNELS_MAX = 10
 _INDEX = re.compile(
     r"^\s*create\s+(?:unique\s+)?index\s+(?:if\s+not\s+exists\s+)?(\w+)\s", re.IGNORECASE | re.MULTILINE
 )
 _DROPPED = re.compile(r"^\s*drop\s+index\s+(?:if\s+exists\s+)?(?:duly\.)?(\w+)", re.IGNORECASE | re.MULTILINE)
 
 
-async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
-    """Read all facts of the doctor. `host_now` is the clock of this machine."""
+async def read(session: Database, host_now: Callable[[], datetime], replica: Readable | None = None) -> Facts:
+    """Read all facts of the doctor. `host_now` is the clock of this machine, `replica` the one that it reads from."""
     seconds, _ = await clocks.difference(session, host_now)
     seen = await backlog(session)
     server = await session.fetch_one(SQL["server"])
@@ -60,13 +63,19 @@ async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
         expected_indexes=expected_indexes(),
         missing_partitions=[row[0] for row in partitions],
         replicas=[Replica(*row) for row in await session.fetch(SQL["replicas"])],
+        read_replica=None if replica is None else replica.fact,
         slots=[Slot(*row) for row in await session.fetch(SQL["slots"])],
         clock_difference_seconds=seconds,
         clocks=await clocks.recorded(session),
         clock_set_back=await clocks.set_back(session),
         overloads=list((await overloads.standing(session)).values()),
+        drained_hosts=await hosts.drained(session),
+        is_unfinished=bool((await migrate.state(session)).unfinished),
         clashes=clashes(await workers.offers(session)),
         unroutable=await unroutable(session),
+        archive_age_seconds=await history.archive_age_seconds(session),
+        archive_failures=await archive.failing(session),
+        failing_channels=await notifications.failing(session, FAILING_CHANNELS_MAX),
     )
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import click
 
 from duly.cli.client import connected, is_remote
-from duly.cli.connect import opened
+from duly.cli.connect import opened, replica_of
 from duly.cli.failures import REFUSED
 from duly.cli.flags.settings import with_settings
 from duly.cli.render.output import json_option, print_json
@@ -48,10 +48,11 @@ async def _findings(settings: Settings) -> list[Finding]:
             return [Finding(one.code, one.severity, one.message, one.remedy) for one in listed]
     async with (
         opened(settings) as database,
+        replica_of(database, settings) as replica,
         Sessions(database, size_max=1) as sessions,
         sessions.look(timeout=_STATEMENT) as session,
     ):
-        return [*findings(await system.read(session, host_now)), *_of_commands(settings)]
+        return [*findings(await system.read(session, host_now, replica)), *_of_commands(settings)]
 
 
 def _of_commands(settings: Settings) -> list[Finding]:
