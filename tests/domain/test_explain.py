@@ -128,6 +128,12 @@ class TestRun:
         assert "worker_silent" not in found
         assert "worker_silent" in told(explain_run(a_run("running", worker="able", worker_is_live=False)))
 
+    def test_run_in_flight_at_a_restored_backup_waits_for_the_recovery(self):
+        found = told(explain_run(a_run("running", worker="able", awaits_recovery=True)))
+
+        assert "duly recover" in found["awaits_recovery"]
+        assert "running" not in found
+
     def test_run_on_a_stalled_worker_names_the_blocking_handler(self):
         stall = Stall(START - seconds(99), ["crunch"])
 

@@ -5,13 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
+from duly.bench.chaos.evidence import Departure, Evidence, Record, Sink
 from duly.moves.cancel import cancel_job
 from duly.store.boxes import history
 from duly.store.connection.database import Database
-from tests.end_to_end.checker import Departure, Evidence, Record
 from tests.end_to_end.client import read_ledger
 from tests.end_to_end.house import LEASE_SECONDS, House, wait_until
-from tests.end_to_end.sink import Sink
 
 DRAIN_SECONDS = 60.0
 

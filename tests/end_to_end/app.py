@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
+from duly.bench.chaos.evidence import SINK, Sink, arrival_of
 from duly.worker.context import NonRetryable, RunContext
 from duly.worker.handlers import Handler, Registry
-from tests.end_to_end.sink import Arrival, Sink
 
 PATH = "tests.end_to_end.app:app"
-SINK = "DULY_TEST_SINK"
 LONG_SECONDS = 3.5
 STEADY_SECONDS = 0.5
 LASTING_SECONDS = 2.0
@@ -35,18 +34,7 @@ app = App()
 
 def note(run: RunContext) -> None:
     """Leave a line."""
-    Sink(os.environ[SINK]).append(
-        Arrival(
-            str(run.id),
-            str(run.job_id),
-            run.attempt,
-            run.fence,
-            time.time(),
-            (os.getpid(), os.getppid()),
-            run.scheduled_at.timestamp(),
-            run.due_at.timestamp(),
-        )
-    )
+    Sink(os.environ[SINK]).append(arrival_of(run))
 
 
 @app.handler

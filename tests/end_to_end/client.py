@@ -8,10 +8,10 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
-from uuid import UUID
 
 import msgspec
 
+from duly.bench.chaos.evidence import Acknowledged
 from duly.domain.errors import KeyBusy
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.runs.options import options_of
@@ -30,15 +30,6 @@ GUARDED = options_of(retry=RETRY, timeout_seconds=60)
 HANDLERS = ("quick",) * 14 + ("steady",) * 4 + ("plain",) * 5
 
 _Answer = TypeVar("_Answer")
-
-
-class Acknowledged(msgspec.Struct, array_like=True, frozen=True):
-    """One answer: what was asked for is durable from here on."""
-
-    job_id: UUID
-    scheduled_at: float
-    is_schedule: bool
-    asked: int  # how often, until an answer came
 
 
 def read_ledger(path: Path) -> list[Acknowledged]:

@@ -7,35 +7,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psycopg
 
+from duly.bench.chaos.evidence import SINK, Strike
 from duly.postgres import embedded
 from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.schema.migrate import migrate
-from tests.end_to_end.app import SINK
 
 ROOT = Path(__file__).parents[2]
 # The engine beside these tests: in a copy of the tree, what is installed is another one.
-PYTHONPATH = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+SOURCE = ROOT / "src"
+PYTHONPATH = f"{SOURCE}{os.pathsep}{ROOT}"
 LEASE_SECONDS = 3.0
 SCHEDULERS = 2
 WORKERS = 3
-
-
-class Strike(msgspec.Struct, frozen=True):
-    """What was killed, and when: by the host's clock, in seconds since 1970."""
-
-    what: str
-    pid: int
-    at: float
-    back_at: float  # when its successor had been started; of PostgreSQL, when it took connections again
 
 
 class House:
@@ -45,6 +36,7 @@ class House:
         self.folder = folder
         self.server = server
         self.url = server.url
+        self.source = SOURCE
         self.sink = folder / "sink"
         self.ledger = folder / "ledger"
         self.strikes: list[Strike] = []
@@ -52,11 +44,24 @@ class House:
 
     def start(self, role: str, name: str, *more: object, url: str | None = None) -> subprocess.Popen[bytes]:
         """Start one part in a process of its own."""
-        command = [sys.executable, "-m", "tests.end_to_end.role", role, url or self.url, name, *map(str, more)]
-        environment = {**os.environ, "PYTHONPATH": PYTHONPATH, SINK: str(self.sink)}
+        words = ["tests.end_to_end.role", role, url or self.url, name, *map(str, more)]
+        command = ["env", f"{SINK}={self.sink}", sys.executable, "-m", *words]
+        return self.run(command, name)
+
+    def command(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        """Start a command of the command line as one part."""
+        return self.run([sys.executable, "-m", "duly", *words, "--database-url", self.url], name)
+
+    def run(self, command: Sequence[str], name: str) -> subprocess.Popen[bytes]:
+        """Start a program as one part."""
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+            self.processes[name] = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
         return self.processes[name]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What parts run in: the engine of `source`."""
+        return {**os.environ, "PYTHONPATH": f"{self.source}{os.pathsep}{ROOT}"}
 
     def start_scheduler(self, name: str) -> None:
         """Start a scheduler, with maintenance."""

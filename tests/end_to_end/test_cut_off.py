@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
+from duly.bench.chaos import checker
+from duly.bench.chaos.evidence import Arrival, Evidence, Sink
 from duly.domain.jobs.job import Submission
 from duly.moves.submit import submit_many
 from duly.store.connection import hints
 from duly.store.connection.database import Database
 from duly.store.tables.jobs import Submitted
-from tests.end_to_end import checker, client
+from tests.end_to_end import client
 from tests.end_to_end.aftermath import calm_down, gathered, verified
-from tests.end_to_end.checker import Evidence
 from tests.end_to_end.house import LEASE_SECONDS, House, a_house, wait_until
-from tests.end_to_end.sink import Arrival, Sink
 from tests.end_to_end.wire import a_wire
 
 SLOTS = 4  # All of them are taken by long runs.

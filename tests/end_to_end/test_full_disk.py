@@ -11,6 +11,7 @@ import msgspec
 import psycopg
 import pytest
 
+from duly.bench.chaos import checker
 from duly.domain.jobs.job import Submission
 from duly.moves.submit import submit, submit_many
 from duly.postgres import embedded
@@ -18,7 +19,7 @@ from duly.store.connection import callers
 from duly.store.connection.database import Database, DiskFull, Unavailable
 from duly.store.tables.jobs import Submitted
 from tests.cli.processes import duly
-from tests.end_to_end import checker, client
+from tests.end_to_end import client
 from tests.end_to_end.aftermath import calm_down, gathered, verified
 from tests.end_to_end.disk import MEBIBYTE, a_small_disk, filled
 from tests.end_to_end.house import House, a_house, wait_until

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from duly.bench.chaos.evidence import Sink
 from tests.cli.processes import environment
 from tests.end_to_end.house import ROOT, House, a_house, sleep_until, wait_until
-from tests.end_to_end.sink import Sink
 
 RUNS = 12_000
 STOP_SECONDS = 1.0

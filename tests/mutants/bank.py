@@ -48,14 +48,35 @@ def killed_by(test: str, *mutants: Mutant) -> list[Mutant]:
 
 
 BANK = [
+    # Secrets in files.
+    *killed_by(
+        "tests/cli/test_settings.py",
+        Python(
+            "a flag that is handed on leaves the file of its setting",
+            "hand_on",
+            "os.environ.pop(PREFIX + name.upper() + IN_FILE, None)",
+            "",
+        ),
+        Python("a variable wins silently over the file beside it", "_from_environment", "files.get(name)", "False"),
+    ),
     # Leases and fences.
     *killed_by(
         "tests/moves/test_settle.py",
         Sql("a finish ignores the fence", "finish", "and leased.fence = held.fence", ""),
         Sql("a settle ignores the fence", "settle", "and leased.fence = held.fence", ""),
         Sql("any worker may finish a run", "finish", "and (leased.worker_id = p_worker_id) is true", ""),
-        Sql("a finish reports missing runs as done", "finish", "count(*) = cardinality($2::tid[])", "count(*) >= 0"),
+        Sql("a finish reports missing runs as done", "finish", "count(*) = cardinality(p_tids)", "count(*) >= 0"),
         Sql("a retry drops the cancel of its run", "is_cancelling", "worker_id = p_worker_id", "false"),
+    ),
+    *killed_by(
+        "tests/store/test_redaction.py",
+        Sql(
+            "history keeps a redacted payload whole",
+            "redact_attempt",
+            "duly.redacted(new.payload, new.options->'redact')",
+            "new.payload",
+        ),
+        Sql("one tenant's rules hide another's values", "rules_above", "or redactions.tenant = p_tenant", "or true"),
     ),
     *killed_by(
         "tests/moves/test_claim.py",
@@ -123,7 +144,7 @@ BANK = [
             "now > self._allowed_until + MARGIN_SECONDS",
             "True",
         ),
-        Python("a run that was handed back starts", "Executor._may_start", "not self.is_revoked(run)", "True"),
+        Python("a run that was handed back starts", "Executor._may_start", "not self.is_revoked(attempt.run)", "True"),
         Python(
             "a claim answered after a stall is believed",
             "Claiming._receive",
@@ -220,7 +241,7 @@ BANK = [
         "fire.scheduled_at + make_interval(secs => (late.count + 1) * fire.every_seconds::double precision)",
         "v_now + make_interval(secs => fire.every_seconds::double precision)",
     ),
-    Sql("a misfire forgets what it skipped", "stage", "missed > 1", "missed > 100000"),
+    Sql("a misfire forgets what it skipped", "stage", "cohort is null and missed > 1", "missed > 100000"),
     Sql(
         "a stale epoch stages",
         "stage",
@@ -379,7 +400,7 @@ BANK = [
         "idempotency_keys.expires_at <= v_now",
         "true",
     ),
-    Sql("a used key takes another body", "submit_one", "v_key.body_hash <> v_hash", "false"),
+    Sql("a used key takes another body", "use_key", "v_key.body_hash <> p_hash", "false"),
     *killed_by(
         "tests/api/test_dispatch.py",
         Python(
@@ -432,13 +453,14 @@ BANK = [
     *killed_by(
         "tests/moves/test_limit.py",
         Sql("concurrent claims exceed a limit", "lock_limits", "for update", ""),
+        Sql("a worker that was idle ignores limits", "claim_all", "or exists (select from duly.limits)", ""),
     ),
     *killed_by(
         "tests/worker/test_slots.py",
         Python(
             "an old backlog passes newer runs",
             "Slots.queue",
-            "now + min(_RANK_SECONDS, max(-_RANK_SECONDS, (rank - now) / _RANK_SCALE))",
+            "now + moved",
             "rank",
         ),
     ),
@@ -449,6 +471,7 @@ BANK = [
     *killed_by(
         "tests/moves/test_pause.py",
         Sql("a claim takes from a paused queue", "claim", "pauses.tenant is null", "false"),
+        Sql("a worker that was idle ignores pauses", "claim_all", "or exists (select from duly.pauses)", ""),
         Sql("a claim takes from a paused tenant", "subqueues", "pauses.tenant = seen.tenant", "false"),
     ),
     *killed_by(
@@ -559,7 +582,7 @@ BANK = [
         Python(
             "a run without a thread starts after its hand-back",
             "Executor._in_thread",
-            "self._queued.pop((run.run_id, run.fence), None) is None",
+            "self._queued.pop(attempt.name, None) is None",
             "False",
         ),
     ),
@@ -621,7 +644,7 @@ BANK = [
         Python(
             "a plan shows a secret",
             "manifest_diff._changes",
-            "_shown_parts(field, before.get(field), after.get(field))",
+            "_shown_parts(field, before.get(field), after.get(field), rules)",
             "(before.get(field), after.get(field))",
         ),
     ),
@@ -693,5 +716,91 @@ BANK = [
         "Share.spend_retry",
         "self._retry_credit < 1 - _ROUNDING",
         "self._retry_credit < -1_000",
+    ),
+    *killed_by(
+        "tests/end_to_end/api/test_replica.py",
+        Python(
+            "a replica of another installation is read",
+            "Replica._problem_of_replica",
+            "found.installation != ours.installation",
+            "False",
+        ),
+        Python("a replica counts as recent", "Replica._problem_of_replica", "position <= found.position", "True"),
+    ),
+    *killed_by(
+        "tests/flow/test_restored.py",
+        Sql("fences of a restored database start where they were", "hold_restored", "+ 100000000000", ""),
+        Sql(
+            "leases outlive a restore",
+            "hold_restored",
+            "update duly.leased set fence = held.raised,",
+            "update duly.leased set fence = held.fence,",
+        ),
+        Sql("the reaper takes runs in flight before a decision", "hold_restored", "timestamptz 'infinity'", "v_now"),
+        Sql(
+            "the decision ends a pause that is not the restore's",
+            "let_go_restored",
+            "and paused_by = 'duly restore'",
+            "",
+        ),
+    ),
+    *killed_by(
+        "tests/cli/test_backup.py",
+        Python("a damaged dump is restored", "read_backup", "digest_of(file) != manifest.sha256", "False"),
+        Python("an edited manifest is believed", "backup_folder._decoded", "not is_whole", "False"),
+        Python(
+            "a database that is not empty is restored into",
+            "restore._check",
+            "target.has_schema and not replace",
+            "False",
+        ),
+    ),
+    *killed_by(
+        "tests/moves/test_archive.py",
+        Sql(
+            "a partition is dropped with rows that came after its export",
+            "drop_archived",
+            "if v_is_new or",
+            "if false or",
+        ),
+        Sql(
+            "a scheduler without the archive drops what is not archived",
+            "drop_partition",
+            "p_only_empty or exists (select from duly.history_limits where archived_at is not null)",
+            "p_only_empty",
+        ),
+        Sql(
+            "archives under a legal hold are deleted",
+            "delete_archives",
+            "and not exists (select from duly.legal_holds where legal_holds.tenant = any (old.tenants))",
+            "",
+        ),
+        Python("a file is not compared with what it should have", "export.check", "found != (rows, checksum)", "False"),
+        Python(
+            "an archive is believed that was verified a while ago",
+            "Exporter._check_again",
+            "await asyncio.to_thread(check_record, self._files, found)",
+            "pass",
+        ),
+    ),
+    *killed_by(
+        "tests/api/test_archived_runs.py",
+        Python("any tenant reads archived runs", "_condition", '("tenant = ?", tenant)', '("? is not null", tenant)'),
+    ),
+    *killed_by(
+        "tests/scheduler/test_canary.py",
+        Sql("the shards of a canary are shared", "lease_shards", "and every.shard = any (shards)", ""),
+        Sql(
+            "a scheduler of a drained host keeps its shards",
+            "lease_shards",
+            "drained_hosts.host = schedulers.host",
+            "false",
+        ),
+    ),
+    *killed_by(
+        "tests/store/test_two_versions.py",
+        Python(
+            "a migration takes away what older processes use", "_broken", "before[0] - after[0] | required", "set()"
+        ),
     ),
 ]

@@ -36,6 +36,10 @@ SECTIONS = {
             "duly.cli.commands.workflows:workflows",
             "List, show, submit, cancel, pause and replay workflows.",
         ),
+        "history": (
+            "duly.cli.commands.runs.history:history",
+            "Show runs that have ended, also archived ones.",
+        ),
         "dead": ("duly.cli.commands.runs.dead:dead", "List, show, edit, replay and discard runs that gave up."),
         "pause": ("duly.cli.commands.pause:pause", "Pause everything, a queue or a tenant: nothing new starts."),
         "resume": ("duly.cli.commands.pause:resume", "Resume everything, a queue or a tenant."),
@@ -71,6 +75,7 @@ SECTIONS = {
             "duly.cli.commands.queues:queues",
             "Show the backlog and workers of each queue; pause, resume, set.",
         ),
+        "notify": ("duly.cli.commands.notify:notify", "Get notified of failed, late and absent runs."),
         "destinations": (
             "duly.cli.commands.destinations:destinations",
             "Show webhook destinations; limits, secrets, circuit breaker.",
@@ -80,13 +85,25 @@ SECTIONS = {
             "Show concurrency keys; set and remove their limits.",
         ),
         "workers": ("duly.cli.commands.workers:workers", "List live workers, and drain them."),
+        "top": ("duly.cli.commands.system.top:top", "Show throughput, delays, queues and workers, live."),
+        "drain": ("duly.cli.commands.drain:drain", "Empty a host before its processes are stopped."),
         "doctor": (
             "duly.cli.commands.system.doctor:doctor",
             "Check this installation and suggest remedies.",
         ),
+        "archive": (
+            "duly.cli.commands.system.archive:archive",
+            "List and verify archives of history; hold history.",
+        ),
         "psql": ("duly.cli.commands.system.psql:psql", "Open the database in psql."),
+        "backup": ("duly.cli.commands.system.backup:backup", "Write a backup of the database, and check one."),
+        "restore": (
+            "duly.cli.commands.system.restore:restore",
+            "Restore a backup; nothing starts before it is approved.",
+        ),
         "verify": ("duly.cli.commands.system.verify:verify", "Verify Duly's invariants on this database."),
         "bench": ("duly.bench.cli:bench", "Measure this machine."),
+        "chaos": ("duly.bench.chaos.cli:chaos", "Kill parts of a temporary installation, and print a verdict."),
         "completion": ("duly.cli.commands.system.completion:completion", "Print the completion script of a shell."),
     },
 }

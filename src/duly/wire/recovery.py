@@ -78,6 +78,7 @@ class RecoveryState(ResponseModel, frozen=True):
     decided_at: Moment | None
     decided_by: str | None
     ended_at: Moment | None
+    backup_at: Annotated[Moment | None, Meta(description="Backup that was restored; null: an outage.")]
     rate: Annotated[
         float | None, Meta(description="Runs per second in total; null: limited by the backfill lane only.")
     ]
@@ -85,6 +86,19 @@ class RecoveryState(ResponseModel, frozen=True):
     schedules_waiting: int
     schedules_decided: int
     created: Annotated[int, Meta(description="Runs created so far.")]
+
+
+class RunInFlight(ResponseModel, frozen=True):
+    """A run that was in flight at the backup: it may have ended after it. Decided, it counts as a lost attempt."""
+
+    run_id: UUID
+    job_id: UUID
+    tenant: int
+    queue: str
+    handler: str
+    attempt: int
+    scheduled_at: Moment
+    worker: Annotated[str, Meta(description="Worker that held it.")]
 
 
 class RecoveryPlan(ResponseModel, frozen=True):
@@ -100,3 +114,9 @@ class RecoveryPlan(ResponseModel, frozen=True):
     tenants: list[RecoveryTenant]
     items: Annotated[list[RecoveryItem], Meta(description="The largest first, at most 1,000.")]
     is_partial: Annotated[bool, Meta(description="More than 10,000 schedules; the rest were not counted.")]
+    in_flight: Annotated[
+        list[RunInFlight], Meta(description="Of a restored database: the runs that were in flight, at most 1,000.")
+    ]
+    due: Annotated[
+        int, Meta(description="Of a restored database: runs that were due when it was restored, up to 10,000.")
+    ]

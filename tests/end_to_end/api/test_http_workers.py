@@ -10,17 +10,17 @@ from datetime import timedelta
 
 import pytest
 
+from duly.bench.chaos import checker
+from duly.bench.chaos.evidence import Arrival, Sink
 from duly.clock import Rng
 from duly.domain.jobs.job import Submission
 from duly.domain.tenancy.api_key import Scope, new_key, written
 from duly.moves.submit import submit
 from duly.store.connection.database import Database
 from duly.store.tenancy import api_keys
-from tests.end_to_end import checker
 from tests.end_to_end.aftermath import calm_down, gathered, verified
 from tests.end_to_end.client import PLAIN
 from tests.end_to_end.house import LEASE_SECONDS, House, a_house, wait_until
-from tests.end_to_end.sink import Arrival, Sink
 
 RUNS, SECONDS, SCHEDULES = 200, 6.0, 4
 START_AGAIN_SECONDS = LEASE_SECONDS + 2.0

@@ -20,6 +20,10 @@ from duly.wire.recovery import RecoveryPlan, RecoveryRule, RecoveryState
 
 _CHOICES: tuple[Choice, ...] = get_args(Choice)
 _SHOWN = 20
+_NEXT_RESTORED = (
+    "`duly recover approve` ends the pause, catches up and retries the runs in flight; `duly recover dismiss` does so"
+    " without the missed occurrences"
+)
 COLUMNS: Columns = {
     "job": lambda one: one.name or one.job_id,
     "tenant": "tenant",
@@ -29,6 +33,15 @@ COLUMNS: Columns = {
     "runs": "runs",
     "created": "created",
     "state": lambda one: "waiting" if one.is_waiting else "under way",
+}
+IN_FLIGHT: Columns = {
+    "run": "run_id",
+    "tenant": "tenant",
+    "queue": "queue",
+    "handler": "handler",
+    "attempt": "attempt",
+    "scheduled": "scheduled_at",
+    "worker": "worker",
 }
 
 
@@ -41,7 +54,7 @@ def recover() -> None:
 @with_client(options=listing_options)
 async def show(client: AsyncClient, listing: Listing) -> None:
     """Show the missed fires by tenant and schedule, the decision, a rate, and when it will be done."""
-    show_plan = partial(_print, as_json=listing.as_json, is_one_line=listing.watch)
+    show_plan = partial(print_plan, as_json=listing.as_json, is_one_line=listing.watch)
     await watch(listing, client.recovery.get, show_plan)
 
 
@@ -78,9 +91,9 @@ async def approve(
     rules += [await _rule_of_tenant(client, text) for text in tenants]
     rules += [await _rule_of_schedule(client, text) for text in schedules]
     if not yes:
-        _print(await client.recovery.approve(rules=rules, rate=rate, dry_run=True), rate=rate)
+        print_plan(await client.recovery.approve(rules=rules, rate=rate, dry_run=True), rate=rate)
         confirm("Approve this plan?")
-    _print(await client.recovery.approve(rules=rules, rate=rate), as_json=as_json)
+    print_plan(await client.recovery.approve(rules=rules, rate=rate), as_json=as_json)
 
 
 @recover.command
@@ -89,9 +102,9 @@ async def approve(
 async def dismiss(client: AsyncClient, yes: bool, as_json: bool) -> None:
     """Dismiss everything missed that is not created yet; each schedule's history records it."""
     if not yes:
-        _print(await client.recovery.get())
+        print_plan(await client.recovery.get())
         confirm("Leave out all that is not created yet?")
-    _print(await client.recovery.dismiss(), as_json=as_json)
+    print_plan(await client.recovery.dismiss(), as_json=as_json)
 
 
 async def _rule_of_tenant(client: AsyncClient, text: str) -> RecoveryRule:
@@ -117,11 +130,16 @@ def _choice(text: str, whole: str) -> Choice:
     raise InvalidOption(f"{text!r} in {whole} is none of {', '.join(_CHOICES)}")
 
 
-def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = False, rate: float | None = None) -> None:
+def print_plan(
+    plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = False, rate: float | None = None
+) -> None:
+    """Print a plan: what waits for a decision, or is being carried out, and what to do next."""
     if as_json:
         print_json(plan, is_one_line=is_one_line)
         return
     say("\n".join(lines_of(plan, rate)))
+    if plan.in_flight:
+        print_rows(plan.in_flight[:_SHOWN], IN_FLIGHT, "")
     if plan.items:
         print_rows(plan.items[:_SHOWN], COLUMNS, "")
     if len(plan.items) > _SHOWN or plan.is_partial:
@@ -132,8 +150,10 @@ def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
     """Describe a recovery and the next commands; `rate` is one that is about to be approved."""
     found = plan.recovery
     lines = ["no recovery was ever opened"] if found is None else [_headline(found, is_empty=not plan.items)]
+    is_restored = found is not None and found.state == "open" and found.backup_at is not None
+    lines += _of_restored(plan) if is_restored else []
     if not plan.items and found is not None and found.state == "open":
-        return lines
+        return [*lines, _NEXT_RESTORED] if is_restored else lines
     if not plan.items:
         return [*lines, "no recovery waits for approval or is running"]
     when = (
@@ -150,12 +170,23 @@ def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
         for one in plan.tenants
     ]
     if found is not None and found.state == "open":
-        lines.append("`duly recover approve` runs it, `duly recover dismiss` drops it")
+        lines.append(
+            _NEXT_RESTORED if is_restored else "`duly recover approve` runs it, `duly recover dismiss` drops it"
+        )
     return lines
+
+
+def _of_restored(plan: RecoveryPlan) -> list[str]:
+    """Describe the runs of a restored database that may have run after its backup."""
+    again = "may have ended after the backup, and will run again: the same run id, a higher fence"
+    lines = [f"{some(len(plan.in_flight), 'run')} in flight then {again}"] if plan.in_flight else []
+    return [*lines, f"{some(plan.due, 'run')} due since may have run after the backup, too"] if plan.due else lines
 
 
 def _headline(found: RecoveryState, *, is_empty: bool) -> str:
     since = "" if found.down_since is None else f": no scheduler ran from {moment(found.down_since)}"
+    if found.backup_at is not None:
+        since = f": the database was restored from the backup of {moment(found.backup_at)}"
     by = f" by {found.decided_by}" if found.decided_by else ""
     words = {
         "open": f"open since {moment(found.opened_at)}{since}; {'nothing was missed' if is_empty else 'it waits for approval'}",

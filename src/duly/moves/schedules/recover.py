@@ -22,6 +22,7 @@ from duly.domain.triggers.schedule.planning import Skip
 from duly.domain.triggers.schedule.timing import read_calendars, schedule_of
 from duly.log import Log
 from duly.moves.admin.audit import audited, record
+from duly.store.connection import hints
 from duly.store.connection.database import Database
 from duly.store.tables import recovery as store
 from duly.store.tables.recovery import APPROVED, LIVE, OPEN, Decided, HeldSpan, Recovery, Standing
@@ -112,6 +113,7 @@ async def approve(
     _check_rules(found, rules)
     if not await store.approve(database, found.recovery_id, rules or None, rate, by):
         raise Refused(f"recovery {found.recovery_id} has ended or is being dismissed; `duly recover` shows its state")
+    await _let_go(database, found)
     subject = Subject("recovery", str(found.recovery_id))
     reported = [msgspec.to_builtins(rule) for rule in (rules or ())[:_RULES_RECORDED_MAX]] or None
     await record(database, TENANT_DEFAULT, Action.RECOVERY_APPROVED, subject, rate=rate, rules=reported)
@@ -124,8 +126,15 @@ async def dismiss(database: Database, rng: Rng, log: Log, *, by: str) -> None:
     found = await _live(database) or await _taken_over(database, rng, by)
     if not await store.dismiss(database, found.recovery_id, by):
         raise Refused(f"recovery {found.recovery_id} has ended or is being dismissed; `duly recover` shows its state")
+    await _let_go(database, found)
     await record(database, TENANT_DEFAULT, Action.RECOVERY_DISMISSED, Subject("recovery", str(found.recovery_id)))
     log.warning("recovery_dismissed", recovery_id=found.recovery_id, by=by)
+
+
+async def _let_go(database: Database, found: Recovery) -> None:
+    """Let a restored database go on, in the transaction of the decision."""
+    if found.backup_at is not None and await store.let_go_restored(database, found.recovery_id):
+        await hints.send_pauses_changed(database)
 
 
 async def _live(database: Database) -> Recovery | None:

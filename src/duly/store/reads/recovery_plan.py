@@ -15,10 +15,11 @@ from duly.domain.triggers.schedule.timing import read_calendars, schedule_of
 from duly.store.connection.database import Database
 from duly.store.reads.pressure import Gauge
 from duly.store.tables import recovery as store
-from duly.store.tables.recovery import LIVE, Recovery, Stretch, Totals
+from duly.store.tables.recovery import LIVE, OPEN, InFlight, Recovery, Stretch, Totals
 
 LOOKED_AT_MAX = 10_000
 SHOWN_MAX = 1_000
+IN_FLIGHT_MAX, DUE_MAX = 1_000, 10_000
 _OF_STRETCH = ("backfill_id", "job_id", "tenant", "name", "queue", "created", "rate", "is_waiting")
 
 
@@ -54,7 +55,10 @@ class OfTenant(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A recovery, or without one the catch-ups by policy. At most 10,000 schedules are read."""
+    """A recovery, or without one the catch-ups by policy. At most 10,000 schedules are read.
+
+    Of a restored database, `in_flight` are the runs that were held at the backup, and `due` counts those that were due.
+    """
 
     recovery: Recovery | None
     totals: Totals
@@ -64,6 +68,8 @@ class Plan(msgspec.Struct, frozen=True):
     proposed_rate: float
     finish_at: datetime | None
     is_partial: bool
+    in_flight: list[InFlight]
+    due: int
 
 
 async def read(
@@ -82,6 +88,7 @@ async def read(
     rate = rate or (live and live.rate) or proposed
     left = [Left(item.left, item.rate) for item in items]
     totals = await store.totals(database, found.recovery_id) if found is not None else Totals(0, 0, 0, 0, 0)
+    restored = live if live is not None and live.state == OPEN and live.backup_at is not None else None
     return Plan(
         recovery=found,
         totals=totals,
@@ -91,6 +98,8 @@ async def read(
         proposed_rate=proposed,
         finish_at=finish_at(now, left, rate, spare) if items else None,
         is_partial=len(stretches) == LOOKED_AT_MAX,
+        in_flight=[] if restored is None else await store.in_flight(database, IN_FLIGHT_MAX),
+        due=0 if restored is None else await store.due(database, restored.opened_at, DUE_MAX),
     )
 
 

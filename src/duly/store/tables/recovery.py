@@ -31,7 +31,9 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """A recovery as people see it. Without `down_since`, it took over catch-ups that were under way."""
+    """A recovery as people see it. Without `down_since`, it took over catch-ups that were under way. With `backup_at`, the
+    database was restored from a backup of that moment.
+    """
 
     recovery_id: UUID
     state: str
@@ -41,8 +43,22 @@ class Recovery(msgspec.Struct, frozen=True):
     decided_by: str | None
     rate: float | None
     ended_at: datetime | None
+    backup_at: datetime | None
     read_at: datetime
     rules: tuple[Rule, ...]
+
+
+class InFlight(msgspec.Struct, frozen=True):
+    """A run that was in flight at the backup that was restored, and the worker that held it."""
+
+    run_id: UUID
+    job_id: UUID
+    tenant: int
+    queue: str
+    handler: str
+    attempt: int
+    scheduled_at: datetime
+    worker: str
 
 
 class HeldSpan(msgspec.Struct, frozen=True):
@@ -152,6 +168,27 @@ async def approve(
 async def dismiss(database: Database, recovery_id: UUID, by: str) -> bool:
     """Dismiss the runs that are not created yet. False: it has ended."""
     return bool(await database.fetch(SQL["dismiss"], recovery_id, by))
+
+
+async def hold_restored(database: Database, backup_at: datetime) -> UUID:
+    """Void every lease, pause everything and open a recovery, in a database that is as it was at a backup."""
+    recovery_id: UUID = await database.fetchval(SQL["hold_restored"], backup_at)
+    return recovery_id
+
+
+async def let_go_restored(database: Database, recovery_id: UUID) -> bool:
+    """Give the reaper the runs that were in flight, and end the pause of the restore. False: there is no such pause."""
+    return bool(await database.fetchval(SQL["let_go_restored"], recovery_id))
+
+
+async def in_flight(database: Database, limit: int) -> list[InFlight]:
+    """Read runs that were in flight at the backup, and wait for the decision."""
+    return [InFlight(*row) for row in await database.fetch(SQL["in_flight"], limit)]
+
+
+async def due(database: Database, at: datetime, limit: int) -> int:
+    """Count the runs that were due at a moment, up to a bound."""
+    return min(limit, int(await database.fetchval(SQL["due"], at, limit)))
 
 
 async def take_over(database: Database, recovery_id: UUID, by: str, limit: int) -> bool:

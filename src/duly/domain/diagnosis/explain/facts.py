@@ -146,6 +146,7 @@ class RunFacts(Facts, frozen=True, kw_only=True):
     reason: str | None = None
     worker: str | None = None
     worker_is_live: bool = True
+    awaits_recovery: bool = False  # it was in flight at the backup that was restored
     stall: Stall | None = None  # of its worker
     claimed_at: datetime | None = None
     deadline_at: datetime | None = None  # by when the receiver that accepted it must report its outcome

@@ -56,6 +56,12 @@ def _running(run: RunFacts) -> list[Reason]:
     since = run.claimed_at or run.due_at
     if run.deadline_at is not None:
         return [_awaiting_callback(run, since, run.deadline_at)]
+    if run.awaits_recovery:
+        text = (
+            f"{attempt_text(run)} was in flight at the backup that was restored, and may have ended after it; it is tried again"
+            " when the recovery is decided: duly recover"
+        )
+        return [Reason("awaits_recovery", text, {"attempt": run.attempt})]
     runs = Reason(
         "running",
         f"{attempt_text(run)} has been running on worker {run.worker} since {moment_text(since)}, for {spoken(run.now - since)}",

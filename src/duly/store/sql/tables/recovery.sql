@@ -6,7 +6,8 @@ select duly.defer_late($1, $2, $3, $4)
 
 -- name: last
 -- The one that is not over, or else the last.
-select recovery_id, state, down_since, opened_at, decided_at, decided_by, rate, ended_at, duly.clock_now() as read_at, rules::text from duly.recoveries
+select recovery_id, state, down_since, opened_at, decided_at, decided_by, rate, ended_at, backup_at, duly.clock_now() as read_at, rules::text
+  from duly.recoveries
  order by state in ('open', 'approved', 'dismissing') desc, opened_at desc limit 1
 
 -- name: held
@@ -34,10 +35,11 @@ select count(duly.cancel_backfill(chosen.backfill_id)) from (
      order by backfills.backfill_id limit $2) as chosen
 
 -- name: close
--- A recovery that found nothing missed is over after a minute. The rest of the moments: see defer_missed.
+-- A recovery that found nothing missed is over after a minute, unless it is that of a restored database. The rest of the moments: see
+-- defer_missed.
 update duly.recoveries set state = case state when 'dismissing' then 'dismissed' else 'done' end, ended_at = duly.clock_now()
  where recovery_id = $1 and state in ('open', 'approved', 'dismissing')
-   and case state when 'open' then opened_at < duly.clock_now() - interval '60 seconds' else decided_at < duly.clock_now() - interval '10 seconds' end
+   and case state when 'open' then backup_at is null and opened_at < duly.clock_now() - interval '60 seconds' else decided_at < duly.clock_now() - interval '10 seconds' end
    and not exists (select from duly.backfills where backfills.recovery_id = $1 and backfills.state = 'active')
    and not exists (select from duly.recoveries as before join duly.backfills on backfills.recovery_id = before.recovery_id
                     where before.state = 'dismissed' and backfills.state = 'active')
@@ -51,6 +53,23 @@ update duly.recoveries set state = 'approved', rules = coalesce($2::text::jsonb,
 -- name: dismiss
 update duly.recoveries set state = 'dismissing', decided_at = duly.clock_now(), decided_by = $2
  where recovery_id = $1 and state in ('open', 'approved') returning state
+
+-- name: let_go_restored
+select duly.let_go_restored($1)
+
+-- name: hold_restored
+select duly.hold_restored($1)
+
+-- name: in_flight
+select leased.run_id, leased.job_id, leased.tenant, leased.queue, leased.handler, leased.attempt, leased.scheduled_at, expired_workers.name as worker
+  from duly.expired_workers join duly.leased on leased.worker_id = expired_workers.worker_id
+ where expired_workers.expired_at = 'infinity' order by leased.due_at, leased.run_id limit $1
+
+-- name: due
+-- The runs that were due when the database was restored, counted up to a bound.
+select count(*) from (
+    (select from duly.ready where due_at <= $1 limit $2) union all
+    (select from duly.timers where run_id is not null and due_at <= $1 limit $2)) as due
 
 -- name: take_over
 select duly.take_over_catch_ups($1, $2, $3)
