@@ -56,6 +56,7 @@ POLICY: dict[str, Any] = {
     "concurrency": Concurrency(key="customer-7", limit=3),
     "rate_limit": RateLimit(key="mail", limit=10, per="PT1M", burst=5),
     "expires_after": "PT30M",
+    "redact": ["$.card", "$..password"],
     "queue": "mail",
     "priority": 2,
     "tags": ["night", "eu"],

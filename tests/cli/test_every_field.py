@@ -32,6 +32,7 @@ FLAGS: dict[str, list[str]] = {
     "expires_after": ["--expires-after", "PT30M"],
     "expires_at": ["--expires-at", "2026-12-01T12:00:00Z"],
     "tags": ["--tag", "night", "--tag", "eu"],
+    "redact": ["--redact", "$.card", "--redact", "$..password"],
     "on_failure": ["--on-failure", "mourn"],
     "on_end": ["--on-end", "https://hooks.example/done"],
     "payload": ["name=a"],

@@ -8,7 +8,7 @@ import pytest
 
 from duly.cli.up.egress import as_up_does, keep_egress, may_call_loopback
 from duly.outbound.shapes import egress_of
-from duly.settings import SettingsError, engine_environment, hand_on, load, redacted, settings_file
+from duly.settings import SettingsError, engine_environment, hand_on, load, redacted, settings_file, shown
 
 
 def write(folder, text, name="duly.toml"):
@@ -118,6 +118,64 @@ def test_a_file_that_is_no_toml_is_named(tmp_path):
 
 def test_empty_environment_variable_is_ignored(tmp_path):
     assert load({}, {"DULY_DATABASE_URL": ""}, tmp_path).database_url is None
+
+
+def test_secret_is_read_from_the_file_that_its_variable_names(tmp_path):
+    (tmp_path / "url").write_text("postgresql://ada:hunter2@host/db\n")
+
+    settings = load({}, {"DULY_DATABASE_URL_FILE": str(tmp_path / "url"), "DULY_API_KEY_FILE": ""}, tmp_path)
+
+    assert settings.database_url == "postgresql://ada:hunter2@host/db"
+    assert settings.sources["database_url"] == "DULY_DATABASE_URL_FILE"
+    assert settings.api_key is None
+    assert not any("hunter2" in str(each.value) for each in shown(settings))
+
+
+def test_secret_in_a_file_wins_over_the_settings_file_and_loses_to_a_flag(tmp_path):
+    write(tmp_path, 'database_url = "postgresql:///of_the_settings_file"')
+    (tmp_path / "url").write_text("postgresql:///of_its_own_file")
+    variables = {"DULY_DATABASE_URL_FILE": str(tmp_path / "url")}
+
+    assert load({}, variables, tmp_path).database_url == "postgresql:///of_its_own_file"
+    assert load({"database_url": "postgresql:///flag"}, variables, tmp_path).database_url == "postgresql:///flag"
+
+
+def test_flag_that_is_handed_on_replaces_the_file_of_that_setting(tmp_path, monkeypatch):
+    (tmp_path / "url").write_text("postgresql:///of_its_own_file")
+    monkeypatch.setenv("DULY_DATABASE_URL_FILE", str(tmp_path / "url"))
+    monkeypatch.setenv("DULY_DATABASE_URL", "")
+
+    hand_on(load({"database_url": "postgresql:///flag"}), "database_url")
+
+    assert load().database_url == "postgresql:///flag"
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "words"),
+    [
+        (None, {}, r"DULY_DATABASE_URL_FILE: .*/url cannot be read: No such file or directory"),
+        (b"\n", {}, r"DULY_DATABASE_URL_FILE: .*/url is empty"),
+        (b"\xff\xfe", {}, r"DULY_DATABASE_URL_FILE: .*/url cannot be read: it is not text"),
+        (b"ada:secret@host/db", {}, "DULY_DATABASE_URL_FILE is not the address of a PostgreSQL"),
+        (
+            b"postgresql:///a",
+            {"DULY_DATABASE_URL": "postgresql:///b"},
+            "DULY_DATABASE_URL_FILE are both set; unset one",
+        ),
+        (
+            b"",
+            {"DULY_SECRETS_KEY_FILE": "keyring"},
+            r"unknown setting DULY_SECRETS_KEY_FILE .* mean DULY_SECRETS_KEY\?",
+        ),
+    ],
+)
+def test_secret_that_cannot_be_read_from_its_file_is_refused_without_showing_it(tmp_path, content, more, words):
+    if content is not None:
+        (tmp_path / "url").write_bytes(content)
+
+    with pytest.raises(SettingsError, match=words) as refused:
+        load({}, {"DULY_DATABASE_URL_FILE": str(tmp_path / "url"), **more}, tmp_path)
+    assert "secret@" not in str(refused.value)
 
 
 def test_lists_and_switches_are_read_from_text(tmp_path):

@@ -33,6 +33,7 @@ KEYWORDS: dict[str, dict[str, Any]] = {
     "expires_at": {"expires_at": ONCE.expires_at},
     "expires_after": {"expires_after": 1800},
     "tags": {"tags": ["night", "eu"]},
+    "redact": {"redact": ["$.card", "$..password"]},
     "on_end": {"on_end": {"url": "https://hooks.example/done", "queue": "calls"}},
     "on_failure": {"on_failure": "mourn"},
 }

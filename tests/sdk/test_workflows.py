@@ -236,6 +236,7 @@ OF_A_NODE = {
     "expires_at": datetime(2030, 1, 2, 9, 30, tzinfo=UTC),
     "expires_after": "PT1H",
     "tags": ["mail"],
+    "redact": ["$.card"],
 }
 
 

@@ -39,6 +39,7 @@ class JobFields(TypedDict, total=False):
     rate_limit: RateLimit | dict[str, Any] | None
     expires_at: datetime | str | None
     expires_after: str | float | None
+    redact: list[str]
     on_event: EventMatch | dict[str, Any] | None
     tags: list[str]
     on_end: Callback | dict[str, str] | None

@@ -17,12 +17,15 @@ import msgspec
 
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.filter import Filter
+from duly.domain.jobs.unmasked import unmasked_payload
+from duly.domain.redaction import has_mark
 from duly.domain.runs import payload as payloads
+from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.tenancy.audit import Action, Subject
 from duly.moves.admin.audit import audited, record, record_runs
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
-from duly.store.reads import lists
+from duly.store.reads import lists, overview
 from duly.store.reads.lists import DeadAt
 
 LIMIT_DEFAULT = 1_000
@@ -78,10 +81,25 @@ async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
 
 @audited
 async def edit(database: Database, tenant: int, run_ids: Sequence[UUID], payload: Any) -> list[UUID]:
-    """Change the payload of dead runs, for their replay. Returns those that were dead. Raises InvalidPayload."""
-    edited = await runs.edit_dead(database, tenant, run_ids, payloads.encode(payload, "the payload"))
+    """Change the payload of dead runs, for their replay; of a single one, `*** (rule)` stands for the stored value.
+
+    Returns those that were dead. Raises InvalidPayload.
+    """
+    text = payloads.encode(payload, "the payload")
+    if has_mark(text):
+        text = await _unmasked(database, run_ids, text)
+    edited = await runs.edit_dead(database, tenant, run_ids, text)
     await record_runs(database, Action.DEAD_EDITED, edited)
     return edited
+
+
+async def _unmasked(database: Database, run_ids: Sequence[UUID], text: str) -> str:
+    """Return a payload with stored values in the place of marks, which for several runs stand for nothing."""
+    for run_id in run_ids:
+        carried = await overview.arguments(database, run_id)
+        stored = carried.get("payload") if len(run_ids) == 1 else None
+        text = unmasked_payload(text, stored, carried.get("options", NO_OPTIONS).rules(carried.get("redact_above")))
+    return text
 
 
 class BulkOptions(TypedDict, total=False):

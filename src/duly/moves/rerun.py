@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,9 @@ import msgspec
 
 from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.options import NO_OPTIONS
+from duly.domain.jobs.unmasked import unmasked_payload
+from duly.domain.redaction import has_mark
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import HORIZON, PRIORITY_DEFAULT
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.workflows.references import has_references
@@ -33,12 +35,16 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class Rerun(msgspec.Struct, frozen=True):
-    """The new run, a one-shot: when it is due, on which queue, and whether it was requested under its key before."""
+    """The new run, a one-shot: when it is due, on which queue, and whether it was requested under its key before.
+
+    `needs_hint`: the caller sends the workers a hint after the commit.
+    """
 
     run_id: UUID
     scheduled_at: datetime
     queue: str
     replayed: bool
+    needs_hint: bool
 
 
 Check = Callable[[Submission], Submission]
@@ -69,28 +75,32 @@ async def rerun(
         )
     requested = changes or Changes()
     carried = await overview.arguments(database, run_id)
+    options: RunOptions = carried.get("options", NO_OPTIONS)
+    rules = options.rules(carried.get("redact_above"))
     job = Submission(
         found["handler"],
-        requested.payload or _payload(found, carried),
+        unmasked_payload(requested.payload or _payload(found, carried, rules), None, rules),
         requested.queue or found["queue"],
         _first(requested.priority, found["priority"], PRIORITY_DEFAULT),
         requested.at,
         None,
-        carried.get("options", NO_OPTIONS).for_rerun(run_id, labels or {}),
+        options.for_rerun(run_id, labels or {}),
     )
     job = job if check is None else check(job)
     submitted = await jobs.submit_checked(database, tenant, key, job, HORIZON)
     await _record(database, tenant, run_id, job, submitted, has_payload=requested.payload is not None)
-    return Rerun(submitted.job_id, submitted.scheduled_at, job.queue, submitted.replayed)
+    return Rerun(submitted.job_id, submitted.scheduled_at, job.queue, submitted.replayed, submitted.needs_hint)
 
 
-def _payload(found: Mapping[str, Any], carried: Mapping[str, Any]) -> str:
+def _payload(found: Mapping[str, Any], carried: Mapping[str, Any], rules: Sequence[str]) -> str:
     """Return the payload that the run had. Raises InvalidOption."""
     run_id, payload = found["run_id"], carried.get("payload")
+    again = "" if found["job_id"] == run_id else f", or trigger job {found['job_id']}"
     if payload is None:
-        again = "" if found["job_id"] == run_id else f", or trigger job {found['job_id']}"
         why = "never had a payload" if found["state"] == "skipped" else "has no stored payload any more"
         raise InvalidOption(f"run {run_id} {why}; give one{again}")
+    if rules and has_mark(payload):
+        raise InvalidOption(f"the payload of run {run_id} was redacted when it ended; give one{again}")
     if found["node"] is not None and has_references(payload):
         raise InvalidOption(
             f"run {run_id} is node {found['node']!r} of workflow {found['workflow_id']}, and its payload refers to results of"

@@ -8,6 +8,8 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.errors import JobEnded, NotFound
+from duly.domain.jobs.unmasked import unmasked_payload
+from duly.domain.redaction import has_mark
 from duly.domain.tenancy.audit import Action, Subject
 from duly.moves.admin.audit import actor_of, audited, record
 from duly.moves.recall import taking_back, unless_held
@@ -47,6 +49,8 @@ async def trigger(
 async def _trigger(
     database: Database, job_id: UUID, key: str, payload: str | None, *, allow_overlap: bool
 ) -> Triggered:
+    if payload is not None and has_mark(payload) and (found := await jobs.find(database, job_id)) is not None:
+        payload = unmasked_payload(payload, found["payload"], found["options"].rules(found["redact_above"]))
     run_id, answer = await schedules.trigger(database, job_id, key, payload, allow_overlap=allow_overlap)
     if unless_held(answer) == "over":
         if await jobs.find(database, job_id) is None:

@@ -95,8 +95,9 @@ class App:
     ) -> Any:
         """Register a function under its own name, or under `name`; `aliases` are names it had before, `tags` words to
         find its runs by. `expires_after`: a run that has not started so long after its scheduled moment ends as
-        expired. `on_end` and `on_failure`: completion callbacks of what this app submits or declares: for every end, or
-        for dead letters; a URL, or a job's name.
+        expired. `redact`: parts of the payload that are shown as `***`, such as "$.card", and `on_end` and `on_failure`,
+        completion callbacks for every end, or for dead letters, a URL or a job's name: of what this app submits or
+        declares.
 
         Its parameters are filled from JSON by their annotations; one annotated `duly.Run` and standing first is the
         run. With `cron`, `every`, `when` or `schedule` it has a schedule of its own, which workers register when they
@@ -261,6 +262,7 @@ class App:
 
     async def close(self) -> None:
         """Close every connection; the next use opens them again."""
+        self.background.close_idle()
         await self.connections.close()
 
     def close_sync(self) -> None:

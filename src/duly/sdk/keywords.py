@@ -69,6 +69,7 @@ class Rules(When, total=False):
     expires_after: Duration | None
     on_end: CallbackTarget | None
     on_failure: CallbackTarget | None
+    redact: Sequence[str] | None
 
 
 class Declared(Rules, total=False):

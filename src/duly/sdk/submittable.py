@@ -44,11 +44,12 @@ class Submittable(Submitter[Q, T]):
         such as `("customer-7", 3)`: at most so many runs of that key at once. `fifo`: a key whose runs go strictly one
         after another. `rate`: `Rate("mail", 10, per="PT1S", burst=5)`: no more starts than that, across all workers.
         `expires_at`, a moment, or `expires_after` its scheduled one: a run that has not started by then ends as
-        expired. `tags`: words to find it by, instead of the handler's own. `on_end` and `on_failure`: a URL, or the name
-        of a job, that is notified of each run's end, or of its dead letter. `request_id` and `traceparent`: the
-        request; its handler and readers of the run see them. `parent`: the run whose subtask it is, which must be
-        active. `depends_on`: handles or ids of one-shots that must have succeeded before it runs, or pairs such as `(handle,
-        "always")`, or `"failure"`. `connection`: the caller's own, inside whose transaction it is inserted. Raises
+        expired. `tags`: words to find it by, instead of the handler's own. `redact`: parts of the payload that are shown
+        as `***`, such as "$.card", besides the handler's own. `on_end` and `on_failure`: a URL, or the name of a job, that
+        is notified of each run's end, or of its dead letter. `request_id` and `traceparent`: the request; its handler
+        and readers of the run see them. `parent`: the run whose subtask it is, which must be active. `depends_on`:
+        handles or ids of one-shots that must have succeeded before it runs, or pairs such as `(handle, "always")`, or
+        `"failure"`. `connection`: the caller's own, inside whose transaction it is inserted. Raises
         InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
         return Submitter(self._app, self._work, Choices(self._work, chosen))

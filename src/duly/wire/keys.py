@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from duly.domain.fields import Duration, Moment, Name
+from duly.domain.jobs.spec import RedactionPath
 from duly.domain.limits.limit import SLOTS_MAX
+from duly.domain.redaction import RULES_MAX
 from duly.wire.pages import Page, PageQuery
 from duly.wire.schema.shapes import RequestModel, ResponseModel, check_reach
 
@@ -83,6 +86,12 @@ class KeyList(Page[Key], frozen=True):
     """A page of keys, in order of their ids."""
 
 
+Redact = Annotated[
+    list[RedactionPath],
+    Meta(max_length=RULES_MAX, description="Fields of the payloads and results of all its jobs that are shown as ***."),
+]
+
+
 class TenantLimits(RequestModel, frozen=True):
     """The limits of a tenant; null: unlimited."""
 
@@ -102,13 +111,15 @@ class TenantRequest(RequestModel, frozen=True):
 
     name: Name
     limits: TenantLimits = TenantLimits()
+    redact: Redact = msgspec.field(default_factory=list)
 
 
 class TenantChange(RequestModel, frozen=True):
-    """Changes of a tenant; limits are replaced as a whole."""
+    """Changes of a tenant; limits and rules of redaction are replaced as a whole."""
 
     state: Literal["active", "suspended"] | UnsetType = UNSET
     limits: TenantLimits | UnsetType = UNSET
+    redact: Redact | UnsetType = UNSET
 
 
 class Tenant(ResponseModel, frozen=True):
@@ -119,6 +130,7 @@ class Tenant(ResponseModel, frozen=True):
     state: Literal["active", "suspended"]
     limits: TenantLimits
     created_at: Moment
+    redact: list[str] = msgspec.field(default_factory=list)
 
 
 class TenantList(Page[Tenant], frozen=True):

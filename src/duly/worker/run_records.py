@@ -16,8 +16,10 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import moment_of
+from duly.domain.redaction import Redactor
 from duly.domain.runs.progress import Progress
 from duly.domain.runs.run import Run
+from duly.moves.redact import redactor_of
 from duly.store.boxes import runs
 from duly.store.boxes.runs import LogLine
 from duly.store.connection.database import Database, Unavailable
@@ -53,13 +55,17 @@ class WorkerServices:
         self._showing: dict[tuple[UUID, int], Progress] = {}  # being written
         self._written: dict[tuple[UUID, int], int] = {}  # the last written line of an attempt
         self._unsure: dict[tuple[UUID, int], int] = {}  # the last line that may be written already: the answer was lost
+        self._redactors: dict[tuple[UUID, int], Redactor] = {}
         self._writing = asyncio.Lock()
         self._progress_flush = asyncio.Lock()
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
         """Keep a line for the next flush, up to a cap for each attempt; the rest is counted."""
         name = (run.run_id, run.attempt)
-        text, more = plain_text(message), msgspec.json.encode(plain_fields(fields)).decode() if fields else None
+        text, values = plain_text(message), plain_fields(fields) if fields else None
+        if (redactor := self._redactor_of(run)) is not None:
+            text, values = redactor.text(text), values and redactor.value(values)
+        more = None if values is None else msgspec.json.encode(values).decode()
         self._bytes[name] += len(text) + len(more or "")
         if self._bytes[name] > LOG_BYTES_MAX:
             self._dropped[name] += 1
@@ -82,7 +88,18 @@ class WorkerServices:
 
     def progress(self, run: Run, progress: Progress) -> None:
         """Record the progress of a run, for the next flush: a handler may report in a tight loop."""
+        if progress.note is not None and (redactor := self._redactor_of(run)) is not None:
+            progress = msgspec.structs.replace(progress, note=redactor.text(progress.note))
         self._progress[run.run_id, run.fence] = progress
+
+    def _redactor_of(self, run: Run) -> Redactor | None:
+        """Return the redaction of a run; None where it has no rules."""
+        if not run.metadata.redact:
+            return None
+        name = (run.run_id, run.fence)
+        if name not in self._redactors:
+            self._redactors[name] = redactor_of(run)
+        return self._redactors[name]
 
     async def save_checkpoint(self, run: Run, body: str) -> bool:
         """Write a checkpoint, on the engine's loop; while the database does not answer and the lease is valid, try again."""
@@ -149,12 +166,13 @@ class WorkerServices:
 
     def forget(self, runs: Iterable[Run]) -> None:
         """Drop the counters of attempts that have ended."""
-        if not (self._numbers or self._bytes or self._dropped or self._progress):
+        if not (self._numbers or self._bytes or self._dropped or self._progress or self._redactors):
             return  # no active run has logged anything
         for run in runs:
             for counted in (self._numbers, self._bytes, self._dropped, self._written, self._unsure):
                 counted.pop((run.run_id, run.attempt), None)
             self._progress.pop((run.run_id, run.fence), None)
+            self._redactors.pop((run.run_id, run.fence), None)
 
     async def flush(self) -> None:
         """Write the gathered lines; those that may have been written are sent again, and stored once."""

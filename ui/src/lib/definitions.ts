@@ -1,5 +1,5 @@
 // The definition of a job without its status, and the merge patch between two definitions.
-const FIELDS = ['name', 'target', 'payload', 'queue', 'priority', 'schedule', 'on_event', 'retry', 'timeout', 'concurrency', 'rate_limit', 'expires_after', 'expires_at', 'on_end', 'on_failure', 'tags'] as const
+const FIELDS = ['name', 'target', 'payload', 'queue', 'priority', 'schedule', 'on_event', 'retry', 'timeout', 'concurrency', 'rate_limit', 'expires_after', 'expires_at', 'redact', 'on_end', 'on_failure', 'tags'] as const
 
 export type Definition = Record<string, unknown>
 

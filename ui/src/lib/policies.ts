@@ -12,6 +12,7 @@ export function policiesOf(job: Job | RunDefinition): [string, string][] {
     ['Retries', retries(job.retry as Fields | null)],
     ['Timeout', job.timeout ? `${length(job.timeout)} per attempt` : undefined],
     ['Expires', job.expires_after ? `${length(job.expires_after)} after its scheduled time` : undefined],
+    ['Redacted', (job.redact as string[] | undefined)?.join(', ')],
     ['Concurrency', job.concurrency ? concurrency(job.concurrency as unknown as Fields) : undefined],
     ['Rate limit', job.rate_limit ? rateLimit(job.rate_limit as unknown as Fields) : undefined],
     ['Jitter', schedule.jitter ? `up to ${length((schedule.jitter as Fields).max)}, per ${words((schedule.jitter as Fields).per ?? 'job')}` : undefined],

@@ -27,6 +27,7 @@ from duly.domain.jobs.filter import Filter
 from duly.domain.jobs.job import check_name
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import carried_of
+from duly.domain.jobs.unmasked import unmasked
 from duly.domain.jobs.when import delay_of, moment_of
 from duly.domain.jobs.when import is_one_shot as is_one_shot_spec
 from duly.domain.runs.options import RunOptions
@@ -190,6 +191,7 @@ async def _change_one_shot(
     job = call.services.allowed.admitted(compile_one_shot(requested, carried_of(options) | call.run_metadata))
     kept = {name: getattr(options.metadata, name) for name in _KEPT}
     job = msgspec.structs.replace(job, options=job.options.but(**kept))
+    job = unmasked(job, carried["payload"], options, carried["redact_above"])
     if not await change_one_shot(call.database, call.tenant, job_id, version, job, options):
         return None
     call.wake(job.queue)

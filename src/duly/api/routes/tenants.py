@@ -40,7 +40,7 @@ async def list_tenants(call: Call[PageQuery, None]) -> Response:
 )
 async def create_tenant(call: Call[Nothing, TenantRequest]) -> Response:
     """Create a tenant. Its name is unique and never given again, so a repeat creates no second one."""
-    created = await moves.create_tenant(call.database, call.body.name, _limits(call.body.limits))
+    created = await moves.create_tenant(call.database, call.body.name, _limits(call.body.limits), call.body.redact)
     return Response(201, _shown(created), {"Location": f"/v1/tenants/{created.tenant}"})
 
 
@@ -54,12 +54,16 @@ async def read_tenant(call: Call[Nothing, None]) -> Response:
     "PATCH /v1/tenants/{tenant}", responses={200: Tenant}, refuses=("invalid_option",), audits=(Action.TENANT_CHANGED,)
 )
 async def change_tenant(call: Call[Nothing, TenantChange]) -> Response:
-    """Change a tenant's limits, or suspend it: then it adds nothing and its keys grant nothing; its schedules go on."""
+    """Change a tenant's limits or rules of redaction, or suspend it.
+
+    A suspended one adds nothing and its keys grant nothing; its schedules go on.
+    """
     tenant, requested = (await _found(call)).tenant, call.body
     await moves.change_tenant(
         call.database,
         tenant,
         limits=None if requested.limits is UNSET else _limits(requested.limits),
+        redact=None if requested.redact is UNSET else requested.redact,
         is_suspended=None if requested.state is UNSET else requested.state == "suspended",
     )
     return Response(200, _shown(await _found(call)))
@@ -87,4 +91,4 @@ def _shown_limits(limits: Limits) -> TenantLimits:
 
 def _shown(tenant: tenants.Tenant) -> Tenant:
     state = "active" if tenant.state == "active" else "suspended"
-    return Tenant.of(tenant, state=state, limits=_shown_limits(tenant.limits))
+    return Tenant.of(tenant, state=state, limits=_shown_limits(tenant.limits), redact=list(tenant.redact))

@@ -13,6 +13,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.api.admission import CLAIMS
 from duly.api.operations import ACT_SECONDS, Call, Routes
 from duly.api.request import read_duration, watched_connection
@@ -23,6 +25,7 @@ from duly.domain.jobs.job import check_name
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.progress import progress_of
 from duly.domain.targets.target import check_handler
+from duly.moves.redact import redactor_for
 from duly.moves.settle import hand_back
 from duly.moves.workers import retire
 from duly.moves.workers.lend import Parcel, lend
@@ -169,6 +172,8 @@ async def report_progress(call: Call[Nothing, ProgressReport]) -> Response:
     """Report the progress of a run. Once a second suffices."""
     said = call.body
     progress = progress_of(said.done or 0, said.total, said.note)
+    if progress.note is not None and (redactor := await redactor_for(call.database, said.run_id)) is not None:
+        progress = msgspec.structs.replace(progress, note=redactor.text(progress.note))
     if not await runs.save_progress(call.database, said.run_id, said.fence, call.id("worker_id"), progress):
         raise _lease_over(said.run_id, said.fence)
     return Response(204)
@@ -196,6 +201,8 @@ async def append_logs(call: Call[Nothing, LogEntries]) -> Response:
     lines = [
         (entry.level, payloads.storable(entry.message), _fields_text(entry.fields, said.run_id)) for entry in said.lines
     ]
+    if (redactor := await redactor_for(call.database, said.run_id)) is not None:
+        lines = [(level, redactor.text(text), fields and redactor.json(fields)) for level, text, fields in lines]
     handle = (said.run_id, said.fence)
     kept = await remote_workers.append_logs(call.database, call.id("worker_id"), handle, lines)
     if kept is None:

@@ -12,9 +12,8 @@ import msgspec
 from duly.api.views.runs import shown_run, status_of_one_shot, target_shape, target_summary
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import Filter
-from duly.domain.jobs.spec_of import rules_of, run_rules_of, waits_of
+from duly.domain.jobs.spec_of import rules_of, run_rules_of, shown_payload, waits_of
 from duly.domain.runs.options import NO_OPTIONS
-from duly.domain.runs.payload import read_anyhow
 from duly.domain.triggers.moments import utc_text
 from duly.domain.triggers.schedule.options import requested_shape
 from duly.domain.triggers.schedule.preview import fires, fires_left
@@ -59,7 +58,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "depends_on", "run_id")},
         name=None,
         status=status_of_one_shot(run.state),
-        target=target_shape(run.handler, options),
+        target=target_shape(run.handler, options, carried.get("redact_above")),
         priority=5 if run.priority is None else run.priority,
         schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},
         on_event=None,
@@ -84,8 +83,8 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
     return Job.of(
         found,
         status=found["state"],
-        target=target_shape(found["handler"], options),
-        payload=read_anyhow(found["payload"] or "{}"),
+        target=target_shape(found["handler"], options, found["redact_above"]),
+        payload=shown_payload(found["payload"] or "{}", options, found["redact_above"]),
         **waits_of(requested_schedule(found)),
         description=sentence(schedule),
         next_fires=[] if pending is None else upcoming_fires(schedule, pending - FINEST, left, str(found["job_id"])),

@@ -10,7 +10,8 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.errors import NotFound
-from duly.domain.jobs.spec_of import run_rules_of, shown_target
+from duly.domain.jobs.spec_of import run_rules_of, shown_payload, shown_target
+from duly.domain.redaction import Redactor
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.payload import read_anyhow
 from duly.domain.targets.spec import described_in_short
@@ -60,7 +61,14 @@ def status_of_one_shot(state: str) -> Literal["active", "completed", "cancelled"
 async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     """Return a run of a tenant as responses show it. Raises NotFound."""
     found = await find_run(database, tenant, run_id)
-    carried = await overview.arguments(database, run_id)
+    return await run_of(database, found, await overview.arguments(database, run_id))
+
+
+async def run_of(
+    database: Database, found: Mapping[str, Any], carried: Mapping[str, Any], *, is_archived: bool = False
+) -> Run:
+    """Return a run that was found as responses show it, with the payload and options that it carried."""
+    run_id = found["run_id"]
     options: RunOptions = carried.get("options", NO_OPTIONS)
     progress = await runs.read_progress(database, run_id)
     checkpoint = await runs.checkpoint_size(database, run_id)
@@ -73,7 +81,7 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         started_at=_started(found, lease),
         finished_at=_last([row["finished_at"] for row in found["attempts"]]) if is_final else None,
         fire_skew_ms=_skew(found["attempts"]),
-        payload=decoded(carried.get("payload")),
+        payload=_payload(carried),
         result=_last([attempt.result for attempt in attempts if attempt.outcome == "succeeded"]),
         progress=None if progress is None else Progress(**progress),
         checkpoint=None if checkpoint is None else CheckpointSize(**checkpoint),
@@ -83,9 +91,10 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         lease=None if lease is None else RunLease(**lease),
         payload_kept=bool(carried.get("is_kept")),
         rerun_of=options.metadata.rerun_of,
-        definition=_definition(found["handler"], options, carried.get("generation") or 1),
+        definition=_definition(found["handler"], carried),
         submitted_by=await _submitter(database, found),
         missed=_missed(options, found["attempts"]),
+        is_archived=is_archived,
     )
 
 
@@ -93,7 +102,13 @@ def run_summary(row: Mapping[str, Any], payload_preview: str | None = None) -> R
     """Return a run as lists show it."""
     reported = _object(row["detail"])
     stretch = msgspec.convert(reported, SkippedStretch) if "count" in reported else None
-    return RunSummary.of(row, skipped=stretch, missed=reported.get("missed"), payload_preview=payload_preview)
+    return RunSummary.of(
+        row,
+        skipped=stretch,
+        missed=reported.get("missed"),
+        payload_preview=payload_preview or row.get("payload_preview"),
+        is_archived=row.get("is_archived", False),
+    )
 
 
 def _missed(options: RunOptions, attempts: Sequence[Mapping[str, Any]]) -> int | None:
@@ -132,9 +147,9 @@ def shown_attempt(row: Mapping[str, Any]) -> Attempt:
     return Attempt.of(row, result=decoded(row["result"]), detail=decoded(row["detail"]))
 
 
-def target_shape(handler: str, options: RunOptions) -> JobTarget:
+def target_shape(handler: str, options: RunOptions, above: Sequence[str] | None = None) -> JobTarget:
     """Show what a job runs, its secrets masked; of a target that this version cannot read, no more than its type."""
-    return JobTarget(**shown_target(handler, options))
+    return JobTarget(**shown_target(handler, options, above))
 
 
 def target_summary(handler: str, options: RunOptions) -> TargetSummary:
@@ -142,9 +157,17 @@ def target_summary(handler: str, options: RunOptions) -> TargetSummary:
     return TargetSummary(**described_in_short(handler, options))
 
 
-def _definition(handler: str, options: RunOptions, version: int) -> RunDefinition:
+def _definition(handler: str, carried: Mapping[str, Any]) -> RunDefinition:
     """Show the definition that a run uses or used, its secrets masked."""
-    return RunDefinition(version=version, target=target_shape(handler, options), **run_rules_of(options))
+    options, version = carried.get("options", NO_OPTIONS), carried.get("generation") or 1
+    target = target_shape(handler, options, carried.get("redact_above"))
+    return RunDefinition(version=version, target=target, **run_rules_of(options))
+
+
+def _payload(carried: Mapping[str, Any]) -> Any:
+    """Return the payload of a run, redacted, as far as it is kept."""
+    text = carried.get("payload")
+    return None if text is None else shown_payload(text, carried["options"], carried["redact_above"])
 
 
 def shown_explanation(found: Explained) -> Explanation:
@@ -165,6 +188,12 @@ def _skew(attempts: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _last(values: Sequence[Any]) -> Any:
     return next((value for value in reversed(values) if value is not None), None)
+
+
+def quoted_value(text: str, carried: Mapping[str, Any]) -> Any:
+    """Return a value that a run has stored, redacted as its payload is."""
+    value, rules = decoded(text), carried["options"].rules(carried["redact_above"])
+    return Redactor(rules, decoded(carried["payload"])).value(value) if rules else value
 
 
 def decoded(text: str | None) -> Any:

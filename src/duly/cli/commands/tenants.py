@@ -133,6 +133,21 @@ async def limits(client: AsyncClient, name: str, as_json: bool, **limits: Any) -
     answer(as_json, _row(tenant), f"tenant {tenant.name}: {shown}")
 
 
+@tenants.command("redact")
+@click.argument("name")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--none", "is_none", is_flag=True, help="Redact nothing but what jobs and the installation name.")
+@with_client()
+async def redact(client: AsyncClient, name: str, paths: tuple[str, ...], as_json: bool, is_none: bool) -> None:
+    """Show the parts of payloads that are shown as *** in all jobs of a tenant, or set them: '$.card' '$..password'."""
+    if paths and is_none:
+        raise click.UsageError("give paths or --none, not both")
+    tenant = await tenant_named(client, name)
+    if paths or is_none:
+        tenant = await client.tenants.change(tenant.tenant, redact=paths)
+    answer(as_json, _row(tenant), f"tenant {tenant.name} redacts {', '.join(tenant.redact) or 'nothing of its own'}")
+
+
 def _limits(before: TenantLimits, weight: int | None, **given: Any) -> TenantLimits:
     """Change the given limits only."""
     changes = {name: value for name, value in given.items() if value is not UNSET}

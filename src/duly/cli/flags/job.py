@@ -51,6 +51,9 @@ job_flags = together(
     click.option("--rate", metavar="KEY=N/PER", help="At most N runs of KEY start in each PER, as mail=10/PT1S."),
     click.option("--burst", type=int, help="With --rate: starts allowed at once after an idle period; default: 1."),
     click.option("--tag", "tags", multiple=True, help="Tag to filter by; repeatable."),
+    click.option(
+        "--redact", metavar="PATH", multiple=True, help="Show this part of the payload as ***, as $.card; repeatable."
+    ),
     click.option("--on-end", metavar="URL|JOB", help="Completion callback on any end."),
     click.option("--on-failure", metavar="URL|JOB", help="Completion callback when it becomes a dead letter."),
 )
@@ -71,8 +74,8 @@ def fields_of(typed: Mapping[str, Any], policy: RetryPolicy) -> dict[str, Any]:
     """Return the typed fields of a spec; retries are changed in `policy`. Raises UsageError, InvalidSchedule."""
     said = {name: value for name, value in typed.items() if value not in (None, ())}
     found = {name: None if said[name] == NONE else read(said[name]) for name, read in _PLAIN.items() if name in said}
-    if "tags" in said:
-        found["tags"] = [] if list(said["tags"]) == [NONE] else list(said["tags"])
+    for name in said.keys() & {"tags", "redact"}:
+        found[name] = [] if list(said[name]) == [NONE] else list(said[name])
     if said.keys() & _RETRY.keys():
         found["retry"] = _retry(said, policy)
     return found | _limits(said)

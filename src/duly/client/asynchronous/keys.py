@@ -60,9 +60,11 @@ class AsyncTenants(AsyncResource):
         """Return all tenants."""
         return self._transport.pages(listing(path("tenants"), Tenant, page_size=page_size))
 
-    async def create(self, name: str, *, limits: TenantLimits | None = None) -> Tenant:
+    async def create(
+        self, name: str, *, limits: TenantLimits | None = None, redact: Sequence[str] | None = None
+    ) -> Tenant:
         """Create a tenant. Raises NameTaken."""
-        body = given(name=name, limits=limits)
+        body = given(name=name, limits=limits, redact=redact)
         return await self._transport.send(posting(path("tenants"), Tenant, body, settle=uncertain))
 
     async def get(self, tenant: int) -> Tenant:
@@ -75,9 +77,10 @@ class AsyncTenants(AsyncResource):
         *,
         state: Literal["active", "suspended"] | None = None,
         limits: TenantLimits | None = None,
+        redact: Sequence[str] | None = None,
     ) -> Tenant:
-        """Change a tenant's limits, as a whole; or suspend it. Raises NotFound."""
-        body = given(state=state, limits=limits)
+        """Change a tenant's limits or its rules of redaction, as a whole; or suspend it. Raises NotFound."""
+        body = given(state=state, limits=limits, redact=redact)
         return await self._transport.send(patching(path("tenants", tenant), reader(Tenant), body))
 
 

@@ -61,9 +61,9 @@ class Tenants(Resource):
         """Return all tenants."""
         return self._transport.pages(listing(path("tenants"), Tenant, page_size=page_size))
 
-    def create(self, name: str, *, limits: TenantLimits | None = None) -> Tenant:
+    def create(self, name: str, *, limits: TenantLimits | None = None, redact: Sequence[str] | None = None) -> Tenant:
         """Create a tenant. Raises NameTaken."""
-        body = given(name=name, limits=limits)
+        body = given(name=name, limits=limits, redact=redact)
         return self._transport.send(posting(path("tenants"), Tenant, body, settle=uncertain))
 
     def get(self, tenant: int) -> Tenant:
@@ -76,9 +76,10 @@ class Tenants(Resource):
         *,
         state: Literal["active", "suspended"] | None = None,
         limits: TenantLimits | None = None,
+        redact: Sequence[str] | None = None,
     ) -> Tenant:
-        """Change a tenant's limits, as a whole; or suspend it. Raises NotFound."""
-        body = given(state=state, limits=limits)
+        """Change a tenant's limits or its rules of redaction, as a whole; or suspend it. Raises NotFound."""
+        body = given(state=state, limits=limits, redact=redact)
         return self._transport.send(patching(path("tenants", tenant), reader(Tenant), body))
 
 

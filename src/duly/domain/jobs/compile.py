@@ -5,7 +5,7 @@ An invalid part is refused: at once over HTTP, and gathered with the others in a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ from duly.domain.jobs.spec import Callback, JobSpec, NodeSpec, RetryPolicy, Work
 from duly.domain.jobs.when import delay_of, fires_once, is_one_shot, moment_of, schedule_of
 from duly.domain.limits.concurrency import Rate, check_concurrency, check_rate
 from duly.domain.problems import Path
+from duly.domain.redaction import check_rules
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.callbacks import Callback as KnownCallback
 from duly.domain.runs.callbacks import Callbacks, read_callback
@@ -203,14 +204,16 @@ def compile_options(
     if (rate := spec.rate_limit) is not None:
         requested_rate = Rate(rate.key, rate.limit, rate.per, rate.burst)
         found["rate"] = reading.part(("rate_limit",), check_rate, requested_rate)
-    return defaults.but(**found, **_metadata(spec, reading), **carried)
+    return defaults.but(**found, **_metadata(spec, defaults, reading), **carried)
 
 
-def _metadata(spec: WorkSpec, reading: Reading) -> dict[str, Any]:
+def _metadata(spec: WorkSpec, defaults: RunOptions, reading: Reading) -> dict[str, Any]:
     """Read the metadata, which does not change how runs are run."""
     found: dict[str, Any] = {}
     if spec.tags:
         found["tags"] = reading.part(("tags",), check_tags, spec.tags) or ()
+    if spec.redact:
+        found["redact"] = reading.part(("redact",), _rules, defaults, spec.redact) or ()
     if spec.expires_after is not None:
         found["expires_seconds"] = reading.part(("expires_after",), check_expires_after, spec.expires_after)
     if spec.expires_at is not None:
@@ -218,6 +221,10 @@ def _metadata(spec: WorkSpec, reading: Reading) -> dict[str, Any]:
     if isinstance(spec, JobSpec) and (callbacks := _callbacks(spec.on_end, spec.on_failure, reading)) is not None:
         found["callbacks"] = callbacks
     return found
+
+
+def _rules(defaults: RunOptions, given: Sequence[str]) -> tuple[str, ...]:
+    return check_rules((*defaults.metadata.redact, *check_rules(given)))
 
 
 def compile_retry(spec: RetryPolicy) -> Retry:

@@ -6,7 +6,7 @@ requested, not as compiled, so `tomorrow at 9am` is the same schedule the day af
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgspec
 from duly.domain.duration import to_iso
 from duly.domain.jobs.job import Recurring, StandingJob
 from duly.domain.jobs.spec_of import rules_of
+from duly.domain.redaction import redacted, redacted_pair
 from duly.domain.runs.callbacks import Callbacks
 from duly.domain.runs.options import RunOptions
 from duly.domain.targets.masking import HIDDEN, is_secret, masked_node
@@ -45,6 +46,7 @@ class Kept(StandingJob, frozen=True):
     schedule: str | None
     every_seconds: int | None
     anchor_at: datetime | None
+    redact_above: list[str] | None = None  # rules of its tenant and of the installation
 
     @property
     def shape(self) -> dict[str, Any]:
@@ -77,19 +79,21 @@ class Difference(msgspec.Struct, frozen=True):
 
 def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
     """Return the differences of a job from its file; the secrets of both are sealed."""
-    return compared(kept.definition, wanted, kept.anchor)
+    return compared(kept.definition, wanted, kept.anchor, kept.redact_above)
 
 
-def compared(standing: Recurring, wanted: Recurring, anchor: str | None = None) -> tuple[Difference, ...]:
+def compared(
+    standing: Recurring, wanted: Recurring, anchor: str | None = None, above: Sequence[str] | None = None
+) -> tuple[Difference, ...]:
     """Return the differences of two definitions, except names; `anchor` is the moment from which the current one
-    counts.
+    counts, and `above` are rules of redaction besides theirs.
     """
     before, after = _parts(standing), _parts(wanted)
     if standing.schedule != wanted.schedule:
         was, will = _schedules(standing.schedule, wanted.schedule, anchor)
         before |= {key if key == ON_EVENT else f"schedule.{key}": value for key, value in was.items()}
         after |= {key if key == ON_EVENT else f"schedule.{key}": value for key, value in will.items()}
-    return _changes(before, after)
+    return _changes(before, after, (*standing.options.rules(above), *wanted.options.metadata.redact))
 
 
 def drift(applied: Kept, kept: Kept) -> tuple[Difference, ...]:
@@ -103,9 +107,9 @@ def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) ->
     return _changes(was, will)
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any], rules: Sequence[str] = ()) -> tuple[Difference, ...]:
     return tuple(
-        Difference(field, *_shown_parts(field, before.get(field), after.get(field)))
+        Difference(field, *_shown_parts(field, before.get(field), after.get(field), rules))
         for field in {**before, **after}
         if before.get(field) != after.get(field)
     )
@@ -213,14 +217,22 @@ def _target_parts(handler: str, target: Target | None) -> dict[str, Any]:
     return found
 
 
-def _shown_parts(field: str, before: Any, after: Any) -> tuple[Any, Any]:
+def _shown_parts(field: str, before: Any, after: Any, rules: Sequence[str]) -> tuple[Any, Any]:
     """Return a part as stored and as requested, for display; of a secret, only that it differs."""
+    if field == "payload":
+        return redacted_pair(before, after, rules)
     if field.startswith(_NODES):
-        return before and masked_node(before), after and masked_node(after)
+        return before and _shown_node(before, rules), after and _shown_node(after, rules)
     if not _is_secret_part(field):
         return before, after
     hidden = HIDDEN if before is None or after is None else f"{HIDDEN}, another value"
     return None if before is None else HIDDEN, None if after is None else hidden
+
+
+def _shown_node(node: Mapping[str, Any], rules: Sequence[str]) -> Mapping[str, Any]:
+    own = (node.get("options") or {}).get("redact") or ()
+    payload = redacted(msgspec.json.decode(node["payload"]), (*own, *rules))
+    return {**masked_node(node), "payload": msgspec.json.encode(payload).decode()}
 
 
 def _is_secret_part(field: str) -> bool:

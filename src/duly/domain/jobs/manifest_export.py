@@ -30,7 +30,7 @@ def export(source: str, jobs: Sequence[Kept], calendars: Mapping[str, Mapping[st
 
 
 def _job(job: Kept) -> dict[str, Any]:
-    spec = spec_of(job.definition)
+    spec = spec_of(job.definition, above=job.redact_above)
     fields = non_defaults(spec)
     if spec.retry is not None:  # Always name the attempts.
         fields["retry"] = {"max_attempts": spec.retry.max_attempts, **fields["retry"]}

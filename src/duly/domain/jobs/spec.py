@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from duly.domain.fields import Duration, Moment, Name, Payload, Priority, Spec, Tags
 from duly.domain.jobs.job import CONCURRENCY_SLOTS_MAX
+from duly.domain.redaction import RULES_MAX
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.spec import CommandTarget, ContainerTarget, FunctionTarget, WebhookTarget
 
@@ -119,6 +120,11 @@ class EventMatch(Spec, frozen=True):
     source: Source | None = None
 
 
+RedactionPath = Annotated[
+    str, Meta(min_length=1, max_length=200, examples=["$.card", "$.items[*].card", "$..password"])
+]
+
+
 class PolicySpec(Spec, frozen=True):
     """The policies of runs; null where they are left to the handler."""
 
@@ -136,6 +142,10 @@ class PolicySpec(Spec, frozen=True):
         ]
         | None
     ) = None
+    redact: Annotated[
+        list[RedactionPath],
+        Meta(max_length=RULES_MAX, description="Fields of the payload and the result that are shown as ***."),
+    ] = msgspec.field(default_factory=list)
 
 
 class WorkSpec(PolicySpec, frozen=True):

@@ -1,6 +1,7 @@
 """The spec of a stored job, as people and programs read it.
 
-Secrets are shown as `***`. A spec that was read can be sent back: there, `***` stands for the stored value.
+Secrets are shown as `***`, and redacted values as `*** (rule)`. A spec that was read can be sent back: there, each stands
+for the stored value.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from duly.domain.jobs.spec import (
     WorkflowTarget,
 )
 from duly.domain.limits.concurrency import FIFO, in_words
+from duly.domain.redaction import redacted
 from duly.domain.runs.callbacks import Callback as KnownCallback
 from duly.domain.runs.callbacks import Callbacks
 from duly.domain.runs.expiry import expiry_moment
@@ -45,20 +47,26 @@ from duly.domain.workflows.target import workflow_of
 from duly.domain.workflows.workflow import Edge, Node, On, Workflow
 
 
-def spec_of(job: Submission | Recurring, *, is_shown: bool = True) -> JobSpec:
-    """Return the spec of a job; `is_shown`: its secrets are masked.
+def spec_of(job: Submission | Recurring, *, is_shown: bool = True, above: Sequence[str] | None = None) -> JobSpec:
+    """Return the spec of a job; `is_shown`: its secrets are masked, and its payload redacted, also by the rules `above`.
 
     Raises InvalidOption where this version cannot read its target.
     """
     return JobSpec(
-        target=target_spec(job.handler, job.options, is_shown=is_shown),
-        payload=read_anyhow(job.payload),
+        target=target_spec(job.handler, job.options, is_shown=is_shown, above=above),
+        payload=shown_payload(job.payload, job.options, above) if is_shown else read_anyhow(job.payload),
         queue=job.queue,
         priority=job.priority,
         name=job.name if isinstance(job, Recurring) else None,
         **waits_of(job.schedule if isinstance(job, Recurring) else _moment(job)),
         **rules_of(job.options, is_shown=is_shown),
     )
+
+
+def shown_payload(payload: str, options: RunOptions, above: Sequence[str] | None = None) -> Any:
+    """Return a payload as it is shown: redacted by the rules of its job, and by those above them."""
+    value, rules = read_anyhow(payload), options.rules(above)
+    return redacted(value, rules) if rules else value
 
 
 def rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any]:
@@ -79,6 +87,7 @@ def run_rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any
         "expires_after": _duration(policy.expires_seconds),
         "on_end": _callback(callbacks.end),
         "on_failure": _callback(callbacks.failure),
+        "redact": list(options.metadata.redact),
     }
 
 
@@ -111,10 +120,10 @@ def workflow_spec_of(workflow: Workflow) -> WorkflowSpec:
     )
 
 
-def shown_target(handler: str, options: RunOptions) -> dict[str, Any]:
+def shown_target(handler: str, options: RunOptions, above: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the target as plain values, its secrets masked; only its type, if this version cannot read it."""
     try:
-        spec = target_spec(handler, options)
+        spec = target_spec(handler, options, above=above)
     except InvalidOption:
         return {"type": type_of(handler)}
     if isinstance(spec, WorkflowTarget):
@@ -122,11 +131,13 @@ def shown_target(handler: str, options: RunOptions) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
 
 
-def target_spec(handler: str, options: RunOptions, *, is_shown: bool = True) -> Target:
+def target_spec(
+    handler: str, options: RunOptions, *, is_shown: bool = True, above: Sequence[str] | None = None
+) -> Target:
     """Return the spec of a target. Raises InvalidOption where this version cannot read it."""
     target = options.policy.target
     if isinstance(target, KnownWorkflow):
-        return WorkflowTarget(name=target.name, nodes=_nodes(workflow_of(target).nodes, is_shown=is_shown))
+        return WorkflowTarget(name=target.name, nodes=_nodes(workflow_of(target).nodes, is_shown=is_shown, above=above))
     if target is None and is_reserved(handler):
         raise InvalidOption(
             "this version of Duly cannot read the job's target; upgrade Duly: pip install --upgrade duly"
@@ -136,11 +147,11 @@ def target_spec(handler: str, options: RunOptions, *, is_shown: bool = True) -> 
     return spec_of_target(masked(target) if is_shown else target)
 
 
-def _nodes(nodes: Sequence[Node], *, is_shown: bool) -> dict[str, NodeSpec]:
-    return {node.name: _node(node, is_shown=is_shown) for node in nodes}
+def _nodes(nodes: Sequence[Node], *, is_shown: bool, above: Sequence[str] | None = None) -> dict[str, NodeSpec]:
+    return {node.name: _node(node, is_shown=is_shown, above=above) for node in nodes}
 
 
-def _node(node: Node, *, is_shown: bool) -> NodeSpec:
+def _node(node: Node, *, is_shown: bool, above: Sequence[str] | None) -> NodeSpec:
     shot = node.submission
     return NodeSpec(
         target=cast(Any, target_spec(shot.handler, shot.options, is_shown=is_shown)),
@@ -148,7 +159,7 @@ def _node(node: Node, *, is_shown: bool) -> NodeSpec:
         map=None if node.map is None else NodeReference(node=node.map.node, path=list(node.map.path)),
         queue=shot.queue,
         priority=shot.priority,
-        payload=msgspec.json.decode(shot.payload),
+        payload=shown_payload(shot.payload, shot.options, above) if is_shown else msgspec.json.decode(shot.payload),
         **{name: rule for name, rule in rules_of(shot.options).items() if name not in ("on_end", "on_failure")},
     )
 

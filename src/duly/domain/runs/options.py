@@ -6,7 +6,7 @@ field by field: `options_of(retry=…, tags=…)`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -63,6 +63,9 @@ class RunMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     depends_on: DependsOn = ()
     callbacks: Callbacks | None = None
     rerun_of: UUID | None = None  # the ended run that this one was copied from
+    redact: tuple[
+        str, ...
+    ] = ()  # rules of redaction; as a worker holds a run, also its tenant's and the installation's
 
 
 class RunHistory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -109,6 +112,10 @@ class RunOptions(msgspec.Struct, frozen=True):
             _changed(self.policy, fields), _changed(self.metadata, fields), _changed(self.history, fields)
         )
 
+    def rules(self, above: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Return the rules of redaction: its own, and those of its tenant and of the installation."""
+        return (*self.metadata.redact, *(above or ()))
+
     def for_rerun(self, run_id: UUID, labels: Mapping[str, Any]) -> RunOptions:
         """Return the options of a new run that repeats an ended one, for the request that `labels` describe.
 
@@ -125,7 +132,7 @@ class RunOptions(msgspec.Struct, frozen=True):
                 rearm=False,
                 watch=None,
             ),
-            RunMetadata(metadata.tags, callbacks=metadata.callbacks, rerun_of=run_id, **labels),
+            RunMetadata(metadata.tags, callbacks=metadata.callbacks, rerun_of=run_id, redact=metadata.redact, **labels),
         )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from duly.domain.errors import InvalidOption, InvalidWorkflow
 from duly.domain.jobs.declaration import Declarations
 from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.jobs.unmasked import unmasked
 from duly.domain.runs.options import NO_OPTIONS, RunOptions, options_of
 from duly.domain.tenancy.sealed_options import seal_options
 from duly.domain.tenancy.sealing import FindKeyring, no_keyring
@@ -21,7 +22,12 @@ J = TypeVar("J", Submission, Recurring)
 
 
 def sealed(connection: Any, tenant: int, job: J, standing: RunOptions = NO_OPTIONS) -> J:
-    """Return a job with its secrets sealed; `***` stands for the value in the stored options. Raises InvalidOption."""
+    """Return a job with its secrets sealed; `***` stands for the value in the stored options.
+
+    Raises InvalidOption, and InvalidPayload where a new payload has the mark of a redacted value.
+    """
+    if job.options.metadata.redact:
+        job = unmasked(job)  # Of a change, marks were replaced before.
     options = seal_options(job.options, tenant, keyring_of(connection), standing)
     return job if options is job.options else msgspec.structs.replace(job, options=options)
 

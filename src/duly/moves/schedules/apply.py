@@ -28,6 +28,7 @@ from duly.domain.jobs.job import check_overlap
 from duly.domain.jobs.manifest import Manifest
 from duly.domain.jobs.manifest_diff import Kept
 from duly.domain.jobs.manifest_plan import Pausing, Plan, PlanChanged, Step, StepKind, make_plan
+from duly.domain.jobs.unmasked import unmasked
 from duly.domain.problems import Problem, path_of
 from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.tenancy.audit import Action, Subject
@@ -178,9 +179,11 @@ def _sealed(database: Database, tenant: int, manifest: Manifest, standing: Mappi
     for name, wanted in manifest.jobs.items():
         kept = standing.get(name)
         try:
-            job = sealed(database, tenant, wanted.job, kept.options if kept else NO_OPTIONS)
-        except InvalidOption as error:
-            problems.append(Problem(("jobs", name, "target"), str(error)))
+            job = unmasked(wanted.job, kept.payload, kept.options, kept.redact_above) if kept else unmasked(wanted.job)
+            job = sealed(database, tenant, job, kept.options if kept else NO_OPTIONS)
+        except (InvalidOption, InvalidPayload) as error:
+            part = "target" if isinstance(error, InvalidOption) else "payload"
+            problems.append(Problem(("jobs", name, part), str(error)))
             continue
         jobs[name] = msgspec.structs.replace(wanted, job=job)
     if problems:

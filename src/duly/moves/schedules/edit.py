@@ -16,6 +16,7 @@ import msgspec
 from duly.domain.errors import DeclaredInCode, JobEnded, VersionChanged
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.jobs.job import Recurring
+from duly.domain.jobs.unmasked import unmasked
 from duly.domain.runs.options import RunOptions
 from duly.domain.targets.target import WorkflowTarget
 from duly.domain.tenancy.audit import Action, Subject
@@ -83,7 +84,8 @@ async def _edit_unless_held(
     async def attempt() -> int | None:  # it may be edited, staged or claimed between the look and the move
         nonlocal floor
         seen = await see(database, job_id)
-        job = sealed(database, seen.tenant, changed(seen), seen.options)
+        job = unmasked(changed(seen), seen.payload, seen.options, seen.redact_above)
+        job = sealed(database, seen.tenant, job, seen.options)
         # A program's own words are stored whatever they mean: by them its workers know that they took effect.
         may_be_same = job.owner != OWNER
         if may_be_same and _parts(seen.definition) == _parts(job):

@@ -53,6 +53,7 @@ class Seen(msgspec.Struct, frozen=True):
     runs_left: int | None
     has_leased_run: bool  # a worker holds the first attempt of its last run, started or not
     read_at: datetime
+    redact_above: list[str] | None
     compiled: Schedule
 
     @property

@@ -18,6 +18,7 @@ from duly.clock import Rng
 from duly.domain.errors import AttemptOver, NotFound, Unsettled
 from duly.domain.runs.outcome import Failed, Outcome, Succeeded, TimedOut
 from duly.domain.runs.progress import Progress
+from duly.moves.redact import redactor_for
 from duly.moves.settle import Settled, settle_for
 from duly.store.boxes import awaited, runs
 from duly.store.boxes.awaited import RECEIVER, Over, UnderWay
@@ -78,6 +79,8 @@ async def report(database: Database, handle: Handle, progress: Progress) -> None
         if found is None:
             over = await awaited.ended(database, handle)
             raise _not_found() if over is None else _over(handle, over)
+        if progress.note is not None and (redactor := await redactor_for(database, handle[0])) is not None:
+            progress = msgspec.structs.replace(progress, note=redactor.text(progress.note))
         if await runs.save_progress(database, *handle, found.worker_id, progress):
             return
         await database.clock.sleep(_LOOK_PAUSE_SECONDS)

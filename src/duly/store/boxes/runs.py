@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -152,8 +152,11 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
     """Read one run: its box and its attempts so far; None when it is unknown."""
     live = await database.fetchrow(SQL["find_live"], run_id)
     attempts = [dict(row) for row in await database.fetch(SQL["find_attempts"], run_id)]
-    if live is None and not attempts:
-        return None
+    return None if live is None and not attempts else assembled(dict(live) if live else None, attempts)
+
+
+def assembled(live: Mapping[str, Any] | None, attempts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return one run from its row in a box, if it is in one, and its attempts, in order."""
     accepted = [attempt for attempt in attempts if attempt["outcome"] != "fenced"] or attempts
     # The record of a run's end may be earlier than the one before it, if the clock was set back in between.
     last = ([attempt for attempt in accepted if attempt["became"] in _ENDED] or accepted)[-1] if not live else {}
@@ -199,6 +202,12 @@ async def payloads(database: Database, keys: Sequence[tuple[UUID, int]]) -> dict
     """Read payloads that are stored outside their rows, by job and generation."""
     rows = await database.fetch(SQL["payloads"], [key[0] for key in keys], [key[1] for key in keys])
     return {(row[0], row[1]): row[2] for row in rows}
+
+
+async def redacted_by(database: Database, run_id: UUID) -> tuple[str | None, str | None]:
+    """Return the rules of redaction of a run that a worker holds, and its payload, as JSON text; none where it has no rules."""
+    row = await database.fetchrow(SQL["redacted_by"], run_id)
+    return (None, None) if row is None else (row[0], row[1])
 
 
 async def checkpoints(database: Database, run_ids: Sequence[UUID]) -> dict[UUID, str]:

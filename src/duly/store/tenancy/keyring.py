@@ -21,11 +21,16 @@ MISSING = f"no key to seal secrets with; create one: {NEW_KEY}"
 
 def keyring_of(settings: Settings) -> Keyring | None:
     """Return the keyring; None where there is none. Raises SettingsError when the named file cannot be read."""
+    file = file_of(settings)
     if settings.secrets_key is not None:
-        return _read(settings.secrets_key, settings.sources["secrets_key"])
-    file = settings.data / FILE
+        return _read(file, settings.sources["secrets_key"])
     # An external database has its own keyring: that of a folder would seal with a key that others do not have.
     return _read(file, str(file)) if settings.database_url is None and file.exists() else None
+
+
+def file_of(settings: Settings) -> Path:
+    """Return the file of the keyring: the named one, or the one in the data folder."""
+    return settings.secrets_key or settings.data / FILE
 
 
 def first_keyring(settings: Settings, data: Path | None, rng: Rng) -> Keyring | None:

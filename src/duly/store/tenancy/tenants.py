@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -38,6 +39,7 @@ class Tenant(msgspec.Struct, frozen=True):
     state: str
     limits: Limits
     created_at: datetime
+    redact: Sequence[str] = ()  # rules of redaction for all its jobs
 
 
 class Drawn(msgspec.Struct, frozen=True):
@@ -88,6 +90,11 @@ async def set_limits(database: Database, tenant: int, limits: Limits) -> None:
     await _change(database, "set_limits", tenant, *_values(limits))
 
 
+async def set_rules(database: Database, tenant: int | None, rules: Sequence[str]) -> bool:
+    """Set the rules of redaction of a tenant, or of the installation. Returns whether they were others before."""
+    return bool(await database.fetchval(SQL["set_rules"], tenant, list(rules)))
+
+
 async def draw(database: Database, bucket: str, rate: float, burst: float, least: int, wanted: int) -> Drawn:
     """Take between `least` and `wanted` tokens out of a bucket that all processes share, or none."""
     return Drawn(*await database.fetch_one(SQL["draw"], bucket, rate, burst, least, wanted))
@@ -116,4 +123,4 @@ def _values(limits: Limits) -> tuple[Any, ...]:
 
 def _tenant(row: asyncpg.Record) -> Tenant:
     limits = Limits(*(row[name] for name in Limits.__struct_fields__))
-    return Tenant(row["tenant"], row["name"], row["state"], limits, row["created_at"])
+    return Tenant(row["tenant"], row["name"], row["state"], limits, row["created_at"], row["redact"])

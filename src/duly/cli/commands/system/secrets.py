@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from duly.cli.connect import opened, run_loop
+from duly.cli.connect import opened
 from duly.cli.flags.settings import with_settings
 from duly.cli.render.output import json_option, print_json
 from duly.cli.render.say import say
@@ -15,6 +15,7 @@ from duly.domain.tenancy.sealing import Keyring, new_key_line
 from duly.moves.admin.reseal import Resealed, reseal
 from duly.settings import Settings
 from duly.store.tenancy.keyring import MISSING, keyring_of
+from duly.worker import loop
 
 
 @click.group
@@ -44,7 +45,7 @@ def rotate(settings: Settings, as_json: bool) -> int:
     keyring = keyring_of(settings)
     if keyring is None:
         raise Refused(MISSING)
-    done = run_loop(_rotate(settings, keyring))
+    done = loop.run(_rotate(settings, keyring))
     if as_json:
         print_json({"key_id": keyring.key_id, **msgspec.structs.asdict(done)})
     else:

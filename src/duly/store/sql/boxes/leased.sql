@@ -1,8 +1,5 @@
 -- name: finish
--- Where all were there, which is nearly always so, it is said in one row and not in one for each of them.
-with there as materialized (select run_id, fence from duly.finish($1, $2, $3, $4, $5, $6::text[]::jsonb[])),
-counted as materialized (select count(*) = cardinality($2::tid[]) as is_all from there)
-select is_all, case when not is_all then array(select run_id from there) end, case when not is_all then array(select fence from there) end from counted
+select is_all, run_ids, fences from duly.finish($1, $2, $3, $4, $5, $6::text[]::jsonb[])
 
 -- name: settle
 select run_id, fence from duly.settle($1, $2, $3, $4, $5, $6::text[]::duly.outcome[], $7::text[]::duly.state[], $8, $9, $10, $11,
@@ -16,7 +13,8 @@ select run_id, fence from duly.await_destination($1, $2, $3, $4)
 
 -- name: held_by
 select ctid as tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-       suspect, payload_stored, queue, handler, payload::text, options::text
+       suspect, payload_stored, queue, handler, payload::text,
+       case when (select exists (select from duly.redactions)) then duly.with_rules(options, tenant) else options end::text as options
   from duly.leased where worker_id = $1 and run_id > $3 order by run_id limit $2
 
 -- name: orphans

@@ -1,7 +1,14 @@
 -- name: claim
 select tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-       suspect, payload_stored, queue, handler, payload::text, options::text
+       suspect, payload_stored, queue, handler, payload::text,
+       case when (select exists (select from duly.redactions)) then duly.with_rules(options, tenant) else options end::text as options
   from duly.claim($1, $2, $3, $4, $5)
+
+-- name: claim_all
+select tid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+       suspect, payload_stored, queue, handler, payload::text,
+       case when (select exists (select from duly.redactions)) then duly.with_rules(options, tenant) else options end::text as options
+  from duly.claim_all($1, $2, $3, $4, $5)
 
 -- name: drop_duplicates
 select duly.drop_duplicates()
@@ -13,14 +20,6 @@ select ready.queue, ready.handler, count(*) as runs, min(ready.due_at) as oldest
  where not exists (select from duly.workers where until > (select duly.clock_now()) and ready.handler = any (workers.handlers) and ready.queue = any (workers.queues)
                       and coalesce(workers.tenant, ready.tenant) = ready.tenant)
  group by 1, 2 order by 3 desc limit 100
-
--- name: depth_by_tenant
--- Of each tenant $1 queues, those of $2 and the deepest first, and its others together as none.
-select case when number <= $1 then queue end as queue, tenant, sum(runs)::bigint as runs, min(oldest_due_at) as oldest_due_at
-  from (select queue, tenant, count(*) as runs, min(due_at) as oldest_due_at,
-               row_number() over (partition by tenant order by queue = any ($2) desc, count(*) desc, queue) as number
-          from (select queue, tenant, due_at from duly.ready limit 100000) as ready group by 1, 2) as queues
- group by 1, 2 order by 2, 3 desc
 
 -- name: depth
 select queue, count(*) as runs, min(due_at) as oldest_due_at

@@ -72,6 +72,13 @@ select * from duly.edit_dead($1, $2, $3::text::jsonb)
 -- name: payloads
 select job_id, generation, body::text from duly.payloads join unnest($1::uuid[], $2::int[]) as requested(job_id, generation) using (job_id, generation)
 
+-- name: redacted_by
+-- The rules of a run that a worker holds, and its payload; nothing where there are no rules.
+select (held.options->'redact')::text, coalesce(held.payload, payloads.body)::text
+  from (select job_id, generation, payload, duly.with_rules(options, tenant) as options from duly.leased where run_id = $1) as held
+  left join duly.payloads on payloads.job_id = held.job_id and payloads.generation = held.generation
+ where held.options ? 'redact'
+
 -- name: checkpoints
 select run_id, body::text from duly.checkpoints where run_id = any ($1::uuid[])
 

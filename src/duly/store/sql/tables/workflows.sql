@@ -62,7 +62,7 @@ select node.name, node.state, node.run_id, node.handler, node.queue, node.priori
 
 -- name: node
 select node.name, node.state, node.run_id, node.handler, node.queue, node.priority, node.item_of, node.items, node.added_by, node.map::text as map,
-       node.replays, node.released_at, node.ended_at, node.reason, node.payload::text as payload, node.options::text as options,
+       node.replays, node.released_at, node.ended_at, node.reason, duly.redacted(node.payload, duly.with_rules(node.options, node.tenant)->'redact')::text as payload, node.options::text as options,
        node.result::text as result
   from duly.workflow_nodes as node where node.workflow_id = $2 and node.tenant = $1 and node.name = $3
 

@@ -26,17 +26,18 @@ create or replace trigger backfills_held before insert on duly.backfills
 
 ---------------------------------------------------------------------------------------------------------- the end of a run
 
+-- The first by its name: what the others read is redacted.
+create or replace trigger attempts_are_redacted before insert on duly.attempts
+   for each row when (new.options ? 'redact') execute function duly.redact_attempt();
+
 create or replace trigger attempts_call_back before insert on duly.attempts
    for each row when (new.metadata ? 'callbacks') execute function duly.completion_callbacks();
 
 create or replace trigger attempts_end_nodes before insert on duly.attempts
    for each row when (new.metadata ? 'node') execute function duly.record_node_end();
 
-create or replace trigger attempts_end_dependencies after insert on duly.attempts referencing new table as ended
-   for each statement execute function duly.record_dependency_ends();
-
-create or replace trigger attempts_tallied after insert on duly.attempts referencing new table as ended
-   for each statement execute function duly.tally();
+create or replace trigger attempts_followed_up after insert on duly.attempts referencing new table as ended
+   for each statement execute function duly.follow_up();
 
 create or replace trigger dead_risen after delete on duly.dead
    for each row when (old.options ? 'node') execute function duly.record_replayed_node();

@@ -138,14 +138,14 @@ $$;
 create or replace function duly.are_options(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select jsonb_typeof(p_options) = 'object'
        and p_options - array['retry', 'timeout_seconds', 'concurrency', 'fifo', 'rate', 'expires_at', 'expires_seconds', 'tags', 'request_id',
-                             'traceparent', 'target', 'callbacks', 'parent', 'rerun_of', 'own'] = '{}' and coalesce(p_options->'own', 'true') = 'true'
+                             'traceparent', 'target', 'callbacks', 'parent', 'rerun_of', 'redact', 'own'] = '{}' and coalesce(p_options->'own', 'true') = 'true'
        and duly.is_retry(p_options->'retry') and duly.is_concurrency(p_options->'concurrency') and duly.is_rate(p_options->'rate')
        and (p_options->'fifo' is null or (p_options->'fifo' = 'true' and (p_options #> '{concurrency,1}') = '1') is true)
        and (jsonb_typeof(p_options->'timeout_seconds') = 'null' or duly.is_span(p_options->'timeout_seconds'))
        and duly.is_moment(p_options->'expires_at') and duly.is_span(p_options->'expires_seconds')
        and duly.are_tags(p_options->'tags') and duly.is_label(p_options->'request_id') and duly.is_label(p_options->'traceparent')
        and coalesce(jsonb_typeof(p_options->'target'), 'object') = 'object' and duly.are_callbacks(p_options->'callbacks') and duly.is_parent(p_options->'parent')
-       and duly.is_parent(p_options->'rerun_of') and not duly.has_clear_secret(p_options)
+       and duly.is_parent(p_options->'rerun_of') and duly.are_rules(p_options->'redact') and not duly.has_clear_secret(p_options)
 $$;
 
 -- Refuse options, in a sentence that has no secret in it.
@@ -158,7 +158,7 @@ begin
     raise exception using errcode = 'DU005', message = format(
         'options %s are none we know', case when jsonb_typeof(p_options) = 'object' then p_options - array['target', 'callbacks'] else p_options end),
         hint = 'Known are retry, timeout_seconds, concurrency, fifo, rate, expires_at, expires_seconds, tags, request_id, traceparent, target, callbacks,'
-               ' parent, depends_on and own, each in its own shape.';
+               ' parent, depends_on, redact and own, each in its own shape.';
 end $$;
 
 -- The caller is not part of what is requested: the same job under the same key is the same, whatever request brought it.
@@ -231,7 +231,8 @@ create or replace function duly.metadata_of(p_options jsonb) returns jsonb langu
 $$;
 
 -- The options of a run that its record keeps beside its metadata; null where there are none. Together they are the options it had. Callbacks
--- leave the metadata when they were notified, so they are kept here.
+-- leave the metadata when they were notified, so they are kept here. History rows are written with `options_recorded`, which adds the rules of
+-- redaction.
 create or replace function duly.options_kept(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
     select nullif(p_options - array['tags', 'request_id', 'traceparent', 'parent', 'node', 'depends_on', 'concurrency', 'fifo', 'rate', 'waited'], '{}')
 $$;
