@@ -14,6 +14,10 @@ the defaults. An unknown key is an error. `duly config` prints each value and wh
 The variable of a setting is its name in capitals: `DULY_DATABASE_URL` sets `database_url`. Durations are ISO 8601 (`PT30S`,
 `P1D`) or seconds. Lists are separated by commas in variables, and are lists in files. A relative path starts at the folder
 where it is written: that of the file, or the working folder.
+
+`DULY_DATABASE_URL_FILE`, `DULY_READ_URL_FILE`, `DULY_API_KEY_FILE`, `DULY_ARCHIVE_ACCESS_KEY_FILE` and
+`DULY_ARCHIVE_SECRET_KEY_FILE` name a file that has the value instead, as container
+platforms and systemd hand secrets over.
 """
 _NOTES = """
 ## Defaults that depend on the command

@@ -9,9 +9,12 @@ from duly.api.auth.api_keys import Keys
 from duly.api.dispatch import Dispatcher
 from duly.api.health import Vitals
 from duly.api.metrics.collector import Metrics
+from duly.domain.archive import ArchivePlace
 from duly.domain.targets.target import Allowed
 from duly.log import Log
 from duly.moves.admin.admit import Admission
+from duly.moves.archive.cold import ColdHistory
+from duly.outbound.archive_files import ArchiveFiles
 from duly.store.connection.database import Database
 from tests.api.application import Application
 from tests.api.front import Front
@@ -23,8 +26,6 @@ class Pulse(msgspec.Struct):
     """What a scheduler would tell of itself."""
 
     shards: int = 64
-    staged: int = 0
-    stage_seconds: float = 0.002
     lag_seconds: float = 0.0
     stepped_at: float | None = None
 
@@ -33,7 +34,6 @@ class ReaperPulse(msgspec.Struct):
     """What a reaper would tell of itself."""
 
     reaped_at: float | None = None
-    reaped: int = 0
 
 
 class Parts(msgspec.Struct):
@@ -52,7 +52,6 @@ def parts_of(database: Database) -> Parts:
         database=database,
         scheduler=pulse,
         reaped_at=lambda: reaper.reaped_at,
-        lease_expiries=lambda: reaper.reaped,
         tick_seconds=1.0,
         horizon_seconds=5.0,
         workers_expected=1,
@@ -71,7 +70,7 @@ async def parts(database):
 
 @pytest.fixture
 def metrics(parts):
-    return Metrics(parts.vitals, Log("metrics"))
+    return Metrics(parts.vitals.database, Log("metrics"), every=0)
 
 
 @pytest.fixture
@@ -101,12 +100,18 @@ def application():
 
 
 @pytest.fixture
-async def front(application, parts, sessions, database):
+def archive_files(tmp_path) -> ArchiveFiles:
+    """The folder of the archive."""
+    return ArchiveFiles(ArchivePlace(False, str(tmp_path / "archive")))
+
+
+@pytest.fixture
+async def front(application, parts, sessions, database, archive_files):
     """The whole application, with its door open."""
     woken: list[str] = []
     allowed, keys = Allowed({"/usr/bin/rsync": ("API_TOKEN", "TOKEN")}, frozenset({"busybox"})), Keys(database)
     parts_of_door = (database, sessions, keys, Admission(database), woken.append, Log("test"))
-    door = Dispatcher(*parts_of_door, allowed=allowed)
+    door = Dispatcher(*parts_of_door, allowed=allowed, cold=ColdHistory(archive_files))
     app = application.over(parts.vitals, door)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:

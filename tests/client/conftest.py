@@ -8,10 +8,10 @@ import pytest
 
 from duly.api.server.server import Server
 from duly.client import AsyncClient, Client
-from tests.api.conftest import application, front, kept_sessions, parts, sessions
+from tests.api.conftest import application, archive_files, front, kept_sessions, parts, sessions
 from tests.client.faults import Proxy
 
-__all__ = ["application", "front", "kept_sessions", "parts", "sessions"]
+__all__ = ["application", "archive_files", "front", "kept_sessions", "parts", "sessions"]
 
 
 @pytest.fixture

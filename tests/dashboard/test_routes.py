@@ -28,6 +28,11 @@ NO_SCREEN = {
     **dict.fromkeys(("backfill_job", "list_backfills", "read_backfill", "cancel_backfill"), "`duly jobs backfill`"),
     **dict.fromkeys(("list_calendars", "read_calendar", "put_calendar", "delete_calendar"), "`duly calendars`"),
     "list_moved_fires": "`duly jobs moved`",
+    **dict.fromkeys(("list_archives", "verify_archive", "stop_archive"), "`duly archive`"),
+    **dict.fromkeys(("list_legal_holds", "hold_history", "release_history"), "for operators: `duly archive hold`"),
+    **dict.fromkeys(("drain_host", "resume_host"), "before an upgrade: `duly drain`"),
+    "read_channel": "the list shows all there is of a channel",
+    "read_notification_rule": "the list shows all there is of a rule",
     "read_concurrency_key": "the list shows all there is of a key",
 }
 _PATH = re.compile(r"const path = `(/v1/[^`]*)`")

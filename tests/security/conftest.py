@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import api, app, application, front, kept_sessions, metrics, parts, sessions
+from tests.api.conftest import api, app, application, archive_files, front, kept_sessions, metrics, parts, sessions
 from tests.cli.conftest import local, project, remote, up
 from tests.dashboard.conftest import browser, guest, house, stranger, visitor
 from tests.security.served import Served
@@ -14,8 +14,8 @@ from tests.worker.targets.conftest import engine
 
 # Fixtures of those folders, for the tests of this one.
 __all__ = [
-    "api", "app", "application", "browser", "engine", "front", "guest", "house", "kept_sessions", "local", "metrics", "parts",
-    "project", "real_time", "remote", "sessions", "store", "stranger", "up", "url", "visitor",
+    "api", "app", "application", "archive_files", "browser", "engine", "front", "guest", "house", "kept_sessions", "local",
+    "metrics", "parts", "project", "real_time", "remote", "sessions", "store", "stranger", "up", "url", "visitor",
 ]  # fmt: skip
 
 ANSWERED = "answered"

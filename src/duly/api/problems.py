@@ -19,6 +19,7 @@ from litestar.status_codes import HTTP_404_NOT_FOUND, HTTP_405_METHOD_NOT_ALLOWE
 from duly.api.response import Response, request_id_of, sent
 from duly.clock import Rng
 from duly.domain import errors
+from duly.domain.archive import ArchiveError
 from duly.domain.errors import DulyError
 from duly.domain.jobs.filter import InvalidFilter
 from duly.domain.jobs.manifest_plan import NotTheFiles, PlanChanged
@@ -70,6 +71,7 @@ CODES: Mapping[type[Exception], str] = {
     errors.AttemptOver: "attempt_over",
     errors.Refused: "conflict",  # errors without a kind of their own
     errors.DatabaseUnusable: "unavailable",
+    ArchiveError: "archive_unavailable",
     Unavailable: "unavailable",
     TimeoutError: "unavailable",
 }
@@ -122,13 +124,18 @@ def found_in(error: Exception, base: str = "", *, is_local: bool = False) -> Fou
     if code is None:
         return None
     is_shown = is_local and isinstance(error, DulyError)
-    detail = str(error) if is_shown and code == "unavailable" else _detail_of(error, code)
+    detail = str(error) if is_shown and code in ("unavailable", "archive_unavailable") else _detail_of(error, code)
     return Found(code, detail, _retry(error, code), _faults_in(error, base))
 
 
 def _retry(error: Exception, code: str) -> dict[str, str]:
     """Return the Retry-After header, where a retry helps: usage of a quota is counted again by then."""
-    known = {"unavailable": RETRY_SECONDS, "key_in_progress": RETRY_SECONDS, "quota_reached": QUOTA_SECONDS}
+    known = {
+        "unavailable": RETRY_SECONDS,
+        "archive_unavailable": QUOTA_SECONDS,
+        "key_in_progress": RETRY_SECONDS,
+        "quota_reached": QUOTA_SECONDS,
+    }
     seconds = error.retry_seconds if isinstance(error, errors.Shed) else known.get(code)
     return {} if seconds is None else {"Retry-After": str(seconds)}
 
@@ -160,6 +167,8 @@ def _pointer(base: str, field: str) -> str:
 
 
 def _detail_of(error: Exception, code: str) -> str:
+    if code == "archive_unavailable":
+        return "The archive of history did not answer, or its file is not whole."
     if code == "unavailable":
         return "The database did not respond in time; a write may or may not have been done."
     if isinstance(error, InvalidManifest):

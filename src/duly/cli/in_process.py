@@ -14,6 +14,7 @@ from duly.api.app import create_for_one
 from duly.api.auth.local import for_local
 from duly.cli.connect import opened
 from duly.cli.flags.settings import span
+from duly.cli.up.archive import archive_of
 from duly.cli.up.dispatcher import opened_dispatcher
 from duly.cli.up.egress import submitted_check
 from duly.domain.targets.target import Allowed
@@ -33,7 +34,9 @@ async def in_process(settings: Settings) -> AsyncIterator[httpx2.AsyncBaseTransp
     age_limit = span(settings, "queue_age_limit")
     async with (
         opened(settings) as database,
-        opened_dispatcher(database, allowed, age_limit, logs_in=False, settings=shown(settings)) as dispatcher,
+        opened_dispatcher(
+            database, allowed, age_limit, logs_in=False, settings=shown(settings), archive=archive_of(settings)
+        ) as dispatcher,
     ):
         yield InProcessTransport(for_local(create_for_one(dispatcher, Log("api")), this_account()))
         dispatcher.close()

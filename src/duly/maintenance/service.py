@@ -16,8 +16,10 @@ from duly.domain.limits.overload import AGE_LIMIT
 from duly.domain.targets.circuit import TICK_SECONDS
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
+from duly.moves.admin import notifications
 from duly.moves.admin.destinations import mind
 from duly.moves.admin.overload import record_overloads
+from duly.moves.archive.export import Exporter
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.completion_callbacks import deliver
 from duly.moves.recall import put_back
@@ -50,6 +52,7 @@ _LOOK_SECONDS = 0.1  # how long the last look at pending work is valid
 _RECORD_REAP_SECONDS = 0.9
 _RECORD_ROUNDS_SECONDS = 5.0
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are checked while none needs it
+_ARCHIVE_SECONDS = 60.0
 ROLLUPS_KEPT = timedelta(days=90)
 _COUNT_SHARE = 0.05  # of our time, at most: a large backlog is counted less often
 
@@ -66,6 +69,8 @@ class Retention(msgspec.Struct, frozen=True):
     audit: timedelta = timedelta(days=400)
     jobs: timedelta | None = None  # ended definitions; None: for ever
     payload_bytes: int = 8_192  # of a success; of all else the whole payload is kept
+    redact: tuple[str, ...] | None = None  # the installation's rules of redaction; None: they stay as they are
+    archives: timedelta | None = None  # archived history; None: for ever
 
 
 class Maintenance:
@@ -81,6 +86,7 @@ class Maintenance:
         age_limit: timedelta = AGE_LIMIT,
         unroutable: UnroutableLimits | None = None,
         rounds: Rounds | None = None,
+        exporter: Exporter | None = None,
     ) -> None:
         self._database = database
         self._rng = rng
@@ -88,6 +94,7 @@ class Maintenance:
         self._retention = retention or Retention()
         self._age_limit = age_limit
         self._unroutable = unroutable or UnroutableLimits()
+        self._exporter = exporter
         self._next_queue = FIRST
         self._stopping = asyncio.Event()
         self.reaper = Reaper(database, rng=rng, log=log)
@@ -108,6 +115,7 @@ class Maintenance:
             (_TASK_SECONDS, self._run_workflow_tasks, lambda work: work.tasks),
             (_TASK_SECONDS, self._check_dependents, lambda work: work.dependency_checks),
             (_SLOW_TASK_SECONDS, self._expire, _always),
+            (notifications.LOOK_SECONDS, self._notify, _always),
             (TICK_SECONDS, self._mind, _always),
             (RESERVATIONS_SECONDS, self._reserve, _always),
             (_SLOW_TASK_SECONDS, self._count_usage, _always),
@@ -118,6 +126,7 @@ class Maintenance:
             (3.0, self._vacuum, _always),
             (60.0, self._sweep, _always),
             (600.0, self.keep_history, _always),
+            (_ARCHIVE_SECONDS, self.archive, lambda _: self._exporter is not None),
         ]
         for _, maintenance_task, _ in schedule:
             self.rounds.begin(_name_of(maintenance_task), self._database.clock.monotonic())
@@ -136,7 +145,11 @@ class Maintenance:
     async def keep_history(self) -> None:
         """Create partitions ahead of time and drop those past their retention; rows in none are deleted in batches."""
         await history.limit_payloads(self._database, self._retention.payload_bytes)
+        if self._retention.redact is not None:
+            await tenants.set_rules(self._database, None, self._retention.redact)
         await history.create_partitions(self._database, PARTITION_DAYS_AHEAD)
+        if self._exporter is not None:
+            await history.archive(self._database, self._retention.payload_bytes)
         today = (await self._database.read_clock()).date()
         for parent, kept in (
             ("attempts_succeeded", self._retention.succeeded),
@@ -147,6 +160,19 @@ class Maintenance:
                 self._log.info("partition_dropped", name=name)
             while await history.forget_strays(self._database, parent, today - kept, BATCH_MAX) == BATCH_MAX:
                 pass
+
+    async def archive(self) -> None:
+        """Archive and drop attempts past their retention, and delete archives past theirs. Each kind by itself."""
+        assert self._exporter is not None
+        await history.archive(self._database, self._retention.payload_bytes)
+        today = (await self._database.read_clock()).date()
+        try:
+            await self._exporter.export_before("succeeded", today - self._retention.succeeded)
+        finally:
+            await self._exporter.export_before("failed", today - self._retention.failed)
+        if self._retention.archives is not None:
+            await self._exporter.delete_before(today - self._retention.archives)
+        await self._exporter.delete_abandoned()
 
     async def _reap(self) -> None:
         """Move on the runs of lost workers: separately, because it has to be soon."""
@@ -196,6 +222,10 @@ class Maintenance:
         """End waiting runs that have expired: a worker may never come for them."""
         if ended := await expire(self._database):
             self._log.info("runs_expired", runs=ended)
+
+    async def _notify(self) -> None:
+        """Notice and send notifications, as every living process does."""
+        await notifications.step(self._database, self._log)
 
     async def _mind(self) -> None:
         """Probe destinations with open circuits, and release runs that wait for healthy ones."""
@@ -269,6 +299,7 @@ class Maintenance:
             (Aging.ROLLUPS, ROLLUPS_KEPT),
             (Aging.DESTINATIONS, DESTINATIONS_KEPT),
             (Aging.ZONE_MOVES, kept.failed),
+            (Aging.NOTIFICATIONS, kept.failed),
             (Aging.AUDIT, kept.audit),
         ):
             await retention.forget_older(self._database, aging, span, BATCH_MAX)

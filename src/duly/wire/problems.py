@@ -101,6 +101,11 @@ KINDS: dict[str, Kind] = {
     ),
     "internal_error": Kind(500, "Internal error", "See the server's log at this request's id."),
     "too_many_connections": Kind(503, "Too many connections", "Close idle connections, and retry."),
+    "archive_unavailable": Kind(
+        503,
+        "The archive cannot be read",
+        "Retry later, ask for a time range that the database has, or see `duly doctor`.",
+    ),
     "unavailable": Kind(
         503, "The database does not respond", "Retry after the seconds in Retry-After, with the same key."
     ),

@@ -59,6 +59,9 @@ class TargetSummary(ResponseModel, frozen=True):
 Missed = Annotated[int | None, Meta(description="Missed occurrences that the run covers, itself included.")]
 
 
+IsArchived = Annotated[bool, Meta(description="It was read from the archive; the database has it no more.")]
+
+
 class RunSummary(ResponseModel, frozen=True):
     """A run in a list."""
 
@@ -82,6 +85,7 @@ class RunSummary(ResponseModel, frozen=True):
         str | None,
         Meta(description="The payload as JSON, at most 200 characters; null when it is empty or no longer retained."),
     ] = None
+    is_archived: IsArchived = False
 
 
 class Dependency(RequestModel, frozen=True):
@@ -138,6 +142,7 @@ class Run(ResponseModel, frozen=True):
         Meta(description="Null: created by a schedule, a batch, an event, or a program on the database."),
     ] = None
     missed: Missed = None
+    is_archived: IsArchived = False
 
 
 class Submitter(ResponseModel, frozen=True):

@@ -8,7 +8,9 @@ from uuid import UUID
 from msgspec import Meta
 
 from duly.domain.fields import Moment
-from duly.wire.schema.shapes import ResponseModel
+from duly.wire.keys import TenantNumber
+from duly.wire.pages import Items, Page
+from duly.wire.schema.shapes import RequestModel, ResponseModel
 
 
 class SystemVersions(ResponseModel, frozen=True):
@@ -127,3 +129,56 @@ class System(ResponseModel, frozen=True):
     ]
     database: SystemDatabase
     settings: list[SystemSetting]
+
+
+class ArchiveRecord(ResponseModel, frozen=True):
+    """An archive: of a partition of history, or of rows that missed theirs."""
+
+    name: str
+    kind: Literal["succeeded", "failed"]
+    day: Annotated[str, Meta(description="Day on which its runs ended, in UTC.")]
+    state: Annotated[
+        Literal["exporting", "verified", "dropped", "deleted"],
+        Meta(
+            description="exporting: only the database has its rows. verified: the archive has them, too. dropped: only the"
+            " archive has them. deleted: it was older than archive_retention."
+        ),
+    ]
+    rows: Annotated[int | None, Meta(description="null: it is not verified yet.")]
+    left_out: Annotated[int | None, Meta(description="Successes that were not sampled.")]
+    bytes: int | None
+    location: Annotated[str, Meta(description="Its file, below archive_url.")]
+    error: Annotated[str | None, Meta(description="Why the last try failed; it is tried again.")]
+    failed_at: Moment | None
+    archived_at: Moment | None
+    dropped_at: Moment | None
+
+
+class ArchiveList(Page[ArchiveRecord], frozen=True):
+    """A page of archives, by name."""
+
+
+class LegalHold(ResponseModel, frozen=True):
+    """A tenant, or one of its jobs, whose history is neither dropped, nor sampled, nor purged."""
+
+    tenant: int
+    job_id: UUID | None
+    reason: str
+    held_at: Moment
+
+
+class LegalHoldList(Items[LegalHold], frozen=True):
+    """All legal holds."""
+
+
+class LegalHoldQuery(RequestModel, frozen=True):
+    """A tenant, or one of its jobs."""
+
+    tenant: TenantNumber
+    job_id: UUID | None = None
+
+
+class LegalHoldRequest(LegalHoldQuery, frozen=True, kw_only=True):
+    """A tenant, or one of its jobs, and why its history is held."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=200)]

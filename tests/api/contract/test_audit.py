@@ -30,7 +30,7 @@ async def request_that_changes(yard: Yard, name: str) -> Asked:
     match name:
         case "resume_job" | "resume_queue" | "resume_workflow":
             await yard.api.post(asked.path.replace("/resume", "/pause"))
-        case "resume_worker":
+        case "resume_worker" | "resume_host":
             await yard.api.post(asked.path.replace("/resume", "/drain"))
         case "resume":
             await yard.api.post("/v1/pause", json={"queue": "pausable"})
@@ -60,8 +60,8 @@ async def something_for(yard: Yard, name: str) -> None:
 
 
 @pytest.fixture
-async def yard(database, api):
-    return Yard(database, api)
+async def yard(database, api, archive_files):
+    return Yard(database, api, archive_files)
 
 
 async def rows(database):

@@ -12,7 +12,7 @@ import httpx
 import msgspec
 import pytest
 
-from duly.api.admission import CLAIMS, EVENTS, LOGS
+from duly.api.admission import ARCHIVES, CLAIMS, EVENTS, LOGS
 from duly.api.operations import Operation
 from duly.api.request import HEADER_BYTES_MAX
 from duly.api.response import EVENT_STREAM, NDJSON
@@ -21,6 +21,7 @@ from duly.domain.jobs.declaration import OWNER
 from duly.domain.limits.pause import SCOPES_MAX
 from duly.domain.tenancy.api_key import ANYBODY, Scope, implied_by
 from duly.moves.submit import submit_recurring
+from duly.outbound.archive_files import ArchiveFiles
 from duly.store.connection.database import Database
 from duly.store.tables.remote_workers import WORKERS_MAX
 from duly.store.tenancy import tenants
@@ -43,17 +44,20 @@ select 1, $1, duly.clock_now() - interval '90 seconds', duly.clock_now()
 class Scene:
     """What a refusal needs: the application, someone who may do all, and what requests are about."""
 
-    def __init__(self, front: Front, api: Caller, patience: pytest.MonkeyPatch, clock: ManualClock) -> None:
+    def __init__(
+        self, front: Front, api: Caller, patience: pytest.MonkeyPatch, clock: ManualClock, files: ArchiveFiles
+    ) -> None:
         self.front = front
         self.clock = clock
         self.patience = patience
         self.api = api
-        self.yard = Yard(front.database, api)
+        self.files = files
+        self.yard = Yard(front.database, api, files)
 
 
 @pytest.fixture
-async def scene(front, api, monkeypatch, clock):
-    return Scene(front, api, monkeypatch, clock)
+async def scene(front, api, monkeypatch, clock, archive_files):
+    return Scene(front, api, monkeypatch, clock, archive_files)
 
 
 Provoke = Callable[[Scene, Operation, Asked], Awaitable[httpx.Response]]
@@ -126,6 +130,8 @@ async def _(scene, operation, asked):
         return await asked.with_fields(tenant=999_999).by(scene.api)
     if operation.name == "remove_limit":
         return await asked.with_query("queue=never-was").by(scene.api)
+    if operation.name == "release_history":
+        return await asked.with_query("tenant=999999").by(scene.api)
     if operation.name == "export_file":
         return await asked.with_query("source=never-was").by(scene.api)
     if operation.name in OF_A_LEASE:
@@ -182,6 +188,20 @@ async def _(scene, operation, asked):
     return await asked.with_fields(payload={"word": A_LONG_WORD}).by(scene.api)
 
 
+@provokes("archive_unavailable")
+async def _(scene, operation, asked):
+    name = await scene.yard.an_archive(scene.files)
+    scene.files.delete(name)
+    return await from_the_archive(scene, operation, name)
+
+
+async def from_the_archive(scene: Scene, operation: Operation, name: str = "") -> httpx.Response:
+    if operation.name == "list_runs":
+        return await scene.api.get("/v1/runs", params={"filter": 'finished_at<"2026-11-02"'})
+    name = name or await scene.yard.an_archive(scene.files)
+    return await request_for(operation, name=name, run_id=UNKNOWN_ID).by(scene.api)
+
+
 @provokes("invalid_option")
 async def _(scene, operation, asked):
     if (story := OPTIONS.get(operation.name)) is not None:
@@ -226,6 +246,9 @@ PLACES = {
     "stream_events": ("duly.api.routes.events.EVENTS", EVENTS),
     "read_logs": ("duly.api.routes.runs.LOGS", LOGS),
     "claim_runs": ("duly.api.routes.worker.CLAIMS", CLAIMS),
+    "list_runs": ("duly.api.routes.runs.ARCHIVES", ARCHIVES),
+    "read_run": ("duly.api.routes.runs.ARCHIVES", ARCHIVES),
+    "verify_archive": ("duly.api.routes.system.ARCHIVES", ARCHIVES),
 }
 
 
@@ -239,6 +262,8 @@ async def _(scene, operation, asked):
         module, kind = PLACES[operation.name]
         with scene.patience.context() as patience:
             patience.setattr(module, msgspec.structs.replace(kind, of_key_max=0))
+            if kind is ARCHIVES:
+                return await from_the_archive(scene, operation)
             asked = asked.with_fields(wait=1) if kind is CLAIMS else asked
             return await asked.with_headers(Accept=EVENT_STREAM).by(scene.api)
     made = await tenants.create(scene.front.database, "small", Limits(schedules_max=0, ready_max=0))
@@ -281,7 +306,7 @@ COLUMNS = (
     "select attname from pg_attribute where attrelid = 'duly.workers'::regclass and attnum > 0 and not attisdropped"
 )
 # These name a tenant in what they are sent.
-OF_A_TENANT = ("create_key", "pause", "put_limit")
+OF_A_TENANT = ("hold_history", "create_key", "pause", "put_limit")
 # These answer for the lease, whatever the worker's id; only what is no id at all is not found.
 OF_A_LEASE = ("append_logs", "report_progress", "save_checkpoint", "settle_runs")
 
@@ -452,7 +477,13 @@ async def that_the_operator_has_set(scene: Scene, operation: Operation) -> httpx
     return await request_for(operation).with_query("queue=limited").by(stranger)
 
 
+async def of_an_archive_that_is_being_made(scene: Scene, _: Operation) -> httpx.Response:
+    name = await scene.yard.an_archive(scene.files, "exporting")
+    return await scene.api.post(f"/v1/archive/{name}/verify")
+
+
 CONFLICTS: dict[str, Any] = {
+    "verify_archive": of_an_archive_that_is_being_made,
     "remove_limit": that_the_operator_has_set,
     "approve_recovery": of_a_recovery_that_is_not_there,
     "dismiss_recovery": of_a_recovery_that_is_not_there,
@@ -462,6 +493,7 @@ CONFLICTS: dict[str, Any] = {
     "add_nodes": of_a_workflow_that_is_ending,
     "create_job": of_a_parent_that_has_ended,
     "create_destination": without_a_keyring,
+    "put_channel": without_a_keyring,
     "reveal_secrets": without_a_keyring,
     "replay_run": of_a_run_that_is_not_dead,
     "rerun": of_a_run_that_waits,
@@ -506,6 +538,20 @@ async def of_a_calendar_in_use(scene: Scene, asked: Asked) -> httpx.Response:
     name = asked.path.rpartition("/")[2]
     await scene.api.a_job(schedule={**HOURLY_SINCE_LONG_AGO, "calendars": [{"name": name}]})
     return await asked.by(scene.api)
+
+
+async def of_a_channel_in_use(scene: Scene, asked: Asked) -> httpx.Response:
+    rule = {"events": ["dead"], "channels": [asked.path.rpartition("/")[2]]}
+    await scene.api.put("/v1/notification-rules/uses-it", json=rule)
+    return await asked.by(scene.api)
+
+
+async def with_a_scheme_that_is_not_allowed(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_body({"kind": "apprise", "url": "slack://a/b/c"}).by(scene.api)
+
+
+async def with_a_channel_that_is_not_there(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_body({"events": ["dead"], "channels": ["nobody"]}).by(scene.api)
 
 
 async def of_a_job_that_counts_from_its_end(scene: Scene, asked: Asked) -> httpx.Response:
@@ -616,6 +662,10 @@ OPTIONS: dict[str, Any] = {
     "put_calendar": under_another_name_than_its_path,
     "backfill_job": with_its_end_before_its_start,
     "delete_calendar": of_a_calendar_in_use,
+    "delete_channel": of_a_channel_in_use,
+    "put_channel": with_a_scheme_that_is_not_allowed,
+    "put_notification_rule": with_a_channel_that_is_not_there,
+    "hold_history": with_two_lines_as("reason"),
     "skip_next": of_a_job_that_counts_from_its_end,
     "settle_callback": of_a_failure_to_be_tried_again_before_now,
     "extend_callback": with_an_extension_of_a_year,

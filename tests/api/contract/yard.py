@@ -16,10 +16,14 @@ from duly.api.response import NDJSON
 from duly.clock import Rng
 from duly.domain.runs.outcome import Failed, Outcome, Succeeded
 from duly.domain.runs.run import Run
+from duly.moves.archive.parquet import Writer
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, settle
-from duly.store.boxes import runs
+from duly.outbound.archive_files import ArchiveFiles
+from duly.store.boxes import history, runs
 from duly.store.connection.database import Database
+from duly.store.connection.local import this_host
+from duly.store.tables import clocks
 from duly.store.tenancy import browser_sessions
 from tests.api.contract.described import described
 from tests.api.contract.samples import least
@@ -39,6 +43,14 @@ PARAMETER = re.compile(r"{(\w+)}")
 A_RECOVERY = """
 delete from duly.recoveries;
 insert into duly.recoveries (recovery_id, state, opened_at) values (gen_random_uuid(), 'open', duly.clock_now())
+"""
+AN_ARCHIVE = """
+insert into duly.archived_partitions (
+    name, source, kind, day, is_late, state, holder, until, begun_at, horizon, location, rows, left_out, checksum, bytes,
+    first_run, last_run, tenants, archived_at, dropped_at)
+select $1, 'attempts_succeeded', 'succeeded', '2026-10-01', false, $5, gen_random_uuid(), now, now, pg_current_xact_id(),
+       $1, $2, 0, $3, $4, '00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff', '{1}', now, now
+  from (select duly.clock_now() as now) as clock
 """
 _A_BATCH = b'{"target": {"type": "function", "handler": "app:mail"}}\n{"nothing": 1}\n'
 
@@ -105,10 +117,14 @@ def _body(operation: Operation) -> Any:
     return _BODIES.get(operation.name) or least(content["schema"])
 
 
+A_CHANNEL = {"kind": "webhook", "url": "https://hooks.example/in"}
+A_RULE = {"events": ["dead"], "channels": ["for-rules"]}
 # Where the least that the schema asks for is not sensible.
 _BODIES: dict[str, Any] = {
     "put_job_by_name": {"target": A_TARGET, "schedule": EVERY_HOUR},
     "put_calendar": {"dates": ["2026-12-25"]},
+    "put_channel": A_CHANNEL,
+    "put_notification_rule": A_RULE,
     "backfill_job": {"from": "2026-11-01T00:00:00Z", "to": "2026-11-01T03:00:00Z", "confirm": True},
     "limit_concurrency_key": {"limit": 3},
     "pause": {"queue": "pausable"},
@@ -137,9 +153,10 @@ _BODIES: dict[str, Any] = {
 class Yard:
     """A place in which whatever a request is about can be made."""
 
-    def __init__(self, database: Database, api: Caller) -> None:
+    def __init__(self, database: Database, api: Caller, files: ArchiveFiles | None = None) -> None:
         self.database = database
         self.api = api
+        self._files = files
         self._makers: dict[str, Callable[[Operation], Awaitable[str]]] = {
             "job_id": self._job,
             "run_id": self._run,
@@ -149,6 +166,7 @@ class Yard:
             "tenant": self._tenant,
             "name": self._name,
             "worker_id": self._worker,
+            "host": self._host,
             "token": self._token,
             "destination_id": self._destination,
             "workflow_id": self._workflow,
@@ -166,6 +184,11 @@ class Yard:
         if operation.name == "remove_limit":
             await self.api.ask("PUT", "/v1/limits", json={"queue": "limited", "slots": 5})
             return asked.with_query("queue=limited")
+        if operation.name == "stop_archive":
+            await history.archive(self.database, 4096)
+        if operation.name == "release_history":
+            await self.api.ask("PUT", "/v1/legal-holds", json={"tenant": 1, "reason": "an inquiry"})
+            return asked.with_query("tenant=1")
         if operation.name == "export_file":
             await self.api.a_job(name=f"to-export-{uuid4()}")
             return asked.with_query("by_hand=true")
@@ -229,11 +252,26 @@ class Yard:
         elif "/concurrency-keys/" in operation.path and operation.method != "PUT":
             answer = await self.api.put(f"/v1/concurrency-keys/{name}", json={"limit": 3})
             assert answer.status_code == 200, answer.text
+        elif "/channels/" in operation.path and operation.method != "PUT":
+            await self.api.put(f"/v1/channels/{name}", json=A_CHANNEL)
+        elif "/notification-rules/" in operation.path:
+            await self.api.put("/v1/channels/for-rules", json=A_CHANNEL)
+            if operation.method != "PUT":
+                await self.api.put(f"/v1/notification-rules/{name}", json=A_RULE)
+        elif "/archive/" in operation.path and self._files is not None:
+            return await self.an_archive(self._files)
         elif "/files/" in operation.path:
             answer = await self.api.post("/v1/jobs:apply?adopt=true", json={**_BODIES["apply_file"], "source": name})
             assert answer.status_code == 200, answer.text
         elif "/by-name/" in operation.path and operation.method != "PUT":
             await self.api.a_job(name=name)
+        return name
+
+    async def an_archive(self, files: ArchiveFiles, state: str = "dropped") -> str:
+        """Put an archive without rows on record, which is said to reach over all runs of the first tenant."""
+        name = f"archive-{uuid4()}"
+        contents = Writer(files.create(name)).finish()
+        await self.database.execute(AN_ARCHIVE, name, contents.rows, contents.checksum, contents.bytes, state)
         return name
 
     async def _worker(self, _: Operation) -> str:
@@ -270,6 +308,10 @@ class Yard:
         node = (await self.api.get(f"/v1/workflows/{workflow_id}/nodes/first")).json()
         taken = await claim(self.database, worker_id, ["default"], [handler], 100)
         return next(run.fence for run in taken if str(run.run_id) == node["run_id"])
+
+    async def _host(self, _: Operation) -> str:
+        await clocks.record(self.database, ["worker"], "yard")
+        return this_host()
 
     async def _lease(self, worker_id: str) -> dict[str, Any]:
         """Put a run into a worker's hands."""

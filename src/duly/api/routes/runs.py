@@ -8,26 +8,27 @@ from uuid import UUID
 from msgspec import Meta
 
 from duly.api import paging
-from duly.api.admission import LOGS
+from duly.api.admission import ARCHIVES, LOGS
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import EVENT_STREAM, Response
 from duly.api.streams.logs import Cursor, cursor_of, reported
 from duly.api.views.runs import (
-    decoded,
     find_run,
     no_run,
+    quoted_value,
+    run_of,
     run_summary,
     shown_attempt,
     shown_explanation,
     shown_run,
 )
 from duly.domain.errors import NotFound
-from duly.domain.jobs.filter import RUNS, parse
+from duly.domain.jobs.filter import RUNS, Filter, parse
 from duly.domain.jobs.job import check_name
 from duly.domain.runs import payload as payloads
-from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action
+from duly.moves.archive.cold import reaches_back
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
 from duly.moves.dead import replay
@@ -35,6 +36,8 @@ from duly.moves.rerun import Changes
 from duly.moves.rerun import rerun as create_rerun
 from duly.store.boxes import runs
 from duly.store.reads import explain, lists, overview
+from duly.store.reads.lists import Page
+from duly.store.tables import archive
 from duly.wire.explanations import Explanation
 from duly.wire.pages import RunsQuery
 from duly.wire.runs import (
@@ -58,23 +61,66 @@ _Number = Annotated[int, Meta(ge=-1, lt=2**31)]
 _LOG_PAGE = 1000  # lines that the store gives at once
 
 
-@routes.add("GET /v1/runs", responses={200: RunList}, refuses=("invalid_filter",))
+@routes.add(
+    "GET /v1/runs",
+    responses={200: RunList},
+    refuses=("invalid_filter", "quota_reached", "archive_unavailable"),
+    in_session=False,
+    may_lag=True,
+)
 async def list_runs(call: Call[RunsQuery, None]) -> Response:
-    """List runs in every state, the last scheduled first."""
+    """List runs in every state, the last scheduled first.
+
+    Where history is archived, a filter by `scheduled_at` or `finished_at` also reads archived runs.
+    """
     requested, of = call.query, f"runs {call.query.workflow or ''} {call.query.filter or ''}"
     after = paging.position(requested.page_token, of, UUID)
     of_workflow = None if requested.workflow is None else str(requested.workflow)
     wanted = parse(requested.filter or "", RUNS).only("workflow", of_workflow)
-    page = await lists.runs(call.database, call.tenant, wanted, requested.page_size, after)
-    previews = await overview.payload_previews(call.database, page.rows)
+    async with call.open() as session:
+        page = await lists.runs(session, call.tenant, wanted, requested.page_size, after)
+    page = await _with_archived(call, page, wanted, after)
+    async with call.open() as session:
+        previews = await overview.payload_previews(session, page.rows)
+        names = await archive.job_names(session, [row["job_id"] for row in page.rows if row.get("is_archived")])
+    for row in page.rows:
+        row["job_name"] = names.get(row["job_id"], row["job_name"])
     items = [run_summary(row, previews.get(row["run_id"])) for row in page.rows]
     return paging.page(RunList, items, page.after, of)
 
 
-@routes.add("GET /v1/runs/{run_id}", responses={200: Run})
+async def _with_archived(
+    call: Call[RunsQuery, None], page: Page[UUID], wanted: Filter, after: UUID | None
+) -> Page[UUID]:
+    """Add archived runs to a page, if its filter reaches back to them. Raises Refusal, ArchiveError."""
+    cold = call.services.cold
+    if cold is None or not reaches_back(wanted):
+        return page
+    with call.services.open_requests.take(ARCHIVES, call.identity.key):
+        return await cold.beside(page, call.database, call.tenant, wanted, call.query.page_size, after)
+
+
+@routes.add(
+    "GET /v1/runs/{run_id}",
+    responses={200: Run},
+    refuses=("quota_reached", "archive_unavailable"),
+    in_session=False,
+)
 async def read_run(call: Call[Nothing, None]) -> Response:
-    """Read a run, with its attempts, its payload, the definition that it used, and its result."""
-    return Response(200, await shown_run(call.database, call.tenant, call.id("run_id")))
+    """Read a run, with its attempts, its payload, the definition that it used, and its result; also an archived one."""
+    run_id, cold = call.id("run_id"), call.services.cold
+    try:
+        async with call.open() as session:
+            return Response(200, await shown_run(session, call.tenant, run_id))
+    except NotFound:
+        if cold is None:
+            raise
+    with call.services.open_requests.take(ARCHIVES, call.identity.key):
+        found = await cold.run(call.database, call.tenant, run_id)
+    if found is None:
+        raise no_run(run_id)
+    async with call.open() as session:
+        return Response(200, await run_of(session, *found, is_archived=True))
 
 
 @routes.add("GET /v1/runs/{run_id}/attempts", responses={200: AttemptList})
@@ -89,10 +135,10 @@ async def read_checkpoint(call: Call[Nothing, None]) -> Response:
     """Read the checkpoint for the next attempt of a run. It is deleted when the run has succeeded, or was cancelled."""
     run_id = call.id("run_id")
     await find_run(call.database, call.tenant, run_id)
-    saved = await runs.read_checkpoint(call.database, run_id)
+    saved, carried = await runs.read_checkpoint(call.database, run_id), await overview.arguments(call.database, run_id)
     if saved is None:
         raise NotFound(f"run {run_id} has no checkpoint: it saved none, or it has ended")
-    return Response(200, SavedCheckpoint(value=decoded(saved.pop("body")), **saved))
+    return Response(200, SavedCheckpoint(value=quoted_value(saved.pop("body"), carried), **saved))
 
 
 @routes.add(
@@ -208,7 +254,7 @@ async def rerun(call: Call[Nothing, RerunRequest]) -> Response:
         labels=call.run_metadata,
         check=call.services.allowed.admitted,
     )
-    if created.scheduled_at - call.now <= HORIZON:
+    if created.needs_hint:
         call.wake(created.queue)
     return Response(
         202, Rerun.of(created, job_id=created.run_id, rerun_of=run_id), {"Location": f"/v1/runs/{created.run_id}"}

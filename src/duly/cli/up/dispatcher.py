@@ -13,17 +13,22 @@ from duly.api.auth.api_keys import Keys
 from duly.api.auth.browser import Logins
 from duly.api.dispatch import WAKE_PAUSE_SECONDS, Dispatcher
 from duly.api.server.listen import Tls
+from duly.cli.connect import replica_of
 from duly.cli.flags.settings import span
+from duly.cli.up.archive import archive_of
 from duly.dashboard.pages import pages
 from duly.domain.limits.overload import AGE_LIMIT
 from duly.domain.targets.target import Allowed
 from duly.domain.tenancy.sealing import Keyring
 from duly.log import Log
 from duly.moves.admin.admit import Admission
+from duly.moves.archive.cold import ColdHistory
+from duly.outbound.archive_files import ArchiveFiles
 from duly.outbound.shapes import egress_of, url_check
 from duly.settings import Settings, Shown, shown
 from duly.store.connection.database import Database
 from duly.store.connection.hints import Waker
+from duly.store.connection.replica import Replica
 from duly.store.connection.session import Sessions
 
 CONNECTIONS_MAX, SESSIONS_MAX, FIGURES_MAX = 8, 8, 2
@@ -42,15 +47,20 @@ async def opened_at(
         command_timeout=COMMAND_SECONDS,
         keyring=lambda: keyring,
     )
-    opening = opened_dispatcher(
+    async with (
         database,
-        allowed_by(settings, loopback=loopback),
-        span(settings, "queue_age_limit"),
-        logs_in=settings.dashboard,
-        is_secure=tls is not None or settings.plain_http,
-        settings=shown(settings),
-    )
-    async with database, opening as dispatcher:
+        replica_of(database, settings) as replica,
+        opened_dispatcher(
+            database,
+            allowed_by(settings, loopback=loopback),
+            span(settings, "queue_age_limit"),
+            logs_in=settings.dashboard,
+            is_secure=tls is not None or settings.plain_http,
+            settings=shown(settings),
+            replica=replica,
+            archive=archive_of(settings),
+        ) as dispatcher,
+    ):
         yield database, dispatcher
 
 
@@ -63,11 +73,13 @@ async def opened_dispatcher(
     logs_in: bool = True,
     is_secure: bool = False,
     settings: Sequence[Shown] = (),
+    replica: Replica | None = None,
+    archive: ArchiveFiles | None = None,
 ) -> AsyncIterator[Dispatcher]:
     """Open the dispatcher over a database, and close what it needed at the end.
 
     `logs_in`: people may log in with a session. `is_secure`: browsers reach it over TLS. `settings` are shown to the
-    operator.
+    operator. What may lag is read from the replica, if there is one.
     """
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with (
@@ -88,6 +100,8 @@ async def opened_dispatcher(
             logins=Logins(database, keys, is_secure=is_secure) if logs_in else None,
             figures=figures,
             settings=settings,
+            replica=replica,
+            cold=None if archive is None else ColdHistory(archive),
         )
     await waker.close()
 
@@ -100,4 +114,9 @@ def pages_of(settings: Settings) -> list[HTTPRouteHandler]:
 def allowed_by(settings: Settings, *, loopback: bool | None = None) -> Allowed:
     """Return the programs, images and addresses that the operator allows; `loopback` is the default."""
     check_call = url_check(egress_of(settings, loopback=loopback))
-    return Allowed(settings.commands, frozenset(settings.containers), check_call=check_call)
+    return Allowed(
+        settings.commands,
+        frozenset(settings.containers),
+        apprise_schemes=frozenset(settings.apprise_schemes),
+        check_call=check_call,
+    )

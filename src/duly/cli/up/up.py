@@ -11,16 +11,17 @@ import click
 
 from duly import __version__
 from duly.api.server.listen import PortTaken, listen, reach_of, read_tls
-from duly.cli.connect import run_loop
 from duly.cli.flags.settings import span, with_settings
 from duly.cli.render.screen import Screen
 from duly.cli.up import postgres
+from duly.cli.up.archive import archive_of
 from duly.cli.up.plan import Plan
 from duly.cli.up.postgres import Postgres
 from duly.cli.up.stopping import stop_on_signals
 from duly.clock import SystemClock
 from duly.domain.tenancy.audit import check_retention
 from duly.settings import Settings
+from duly.worker import loop
 
 
 @click.command
@@ -50,6 +51,7 @@ def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, 
     for name in ("lease", "grace", "retention_succeeded", "retention_failed", "queue_age_limit"):
         span(settings, name)
     check_retention(span(settings, "retention_audit"))
+    archive_of(settings)
     if settings.commands or settings.containers:
         from duly.cli.up import programs  # It loads most of a worker, which nothing else here needs.
 
@@ -84,7 +86,7 @@ def _run(plan: Plan, listener: socket.socket) -> None:
         if server.shared_account is not None:
             screen.fact("account", server.shared_account)
         importing.join()
-        run_loop(_live(plan, server, listener, screen))
+        loop.run(_live(plan, server, listener, screen))
     screen.line("stopped")
 
 

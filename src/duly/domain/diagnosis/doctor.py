@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.archive import ArchiveFailure
 from duly.domain.counting import few, some
 from duly.domain.diagnosis.apps import Clash
 from duly.domain.diagnosis.explain.words import moment_text, spoken
@@ -34,6 +35,7 @@ DEAD_ROWS_LEAST = 50_000  # fewer do not matter
 DEAD_TIMES_MAX = 5.0  # multiples of autovacuum's threshold
 REPLICA_SECONDS_MAX = 60.0
 RETAINED_BYTES_MAX = 1 << 30
+ARCHIVE_SECONDS_MAX = 6 * 3600.0
 _NAMED_MAX = 5
 _HARM_WHEN_OFF = {
     "fsync": "a crash of the machine can lose or corrupt accepted jobs",
@@ -103,6 +105,20 @@ class Replica(msgspec.Struct, frozen=True):
     lag_seconds: float | None
 
 
+class ReadReplica(msgspec.Struct, frozen=True):
+    """The replica from which lists and figures are read. `problem`: why it is not read now."""
+
+    problem: str | None
+    age_seconds: float | None
+
+
+class DrainedHost(msgspec.Struct, frozen=True):
+    """A host whose processes take nothing new."""
+
+    host: str
+    since: datetime
+
+
 class Slot(msgspec.Struct, frozen=True):
     """A replication slot, and how much write-ahead log it retains."""
 
@@ -159,6 +175,16 @@ class Unroutable(msgspec.Struct, frozen=True, kw_only=True):
     is_served: bool
 
 
+class FailingChannel(msgspec.Struct, frozen=True):
+    """A channel of notifications whose latest delivery has not arrived; `state` is that of its run."""
+
+    tenant: int
+    channel: str
+    run_id: UUID
+    state: str
+    reason: str | None
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All facts, read at one moment. `expected_indexes` and `expected_partitions` are those that should exist."""
 
@@ -178,13 +204,19 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     expected_indexes: frozenset[str]
     missing_partitions: list[str]
     replicas: list[Replica]
+    read_replica: ReadReplica | None = None
     slots: list[Slot]
     clock_difference_seconds: float
     overloads: Sequence[Overload] = ()
     clocks: list[HostClock] = []
     clock_set_back: ClockSetBack | None = None
     clashes: list[Clash] = []
+    drained_hosts: Sequence[DrainedHost] = ()
+    is_unfinished: bool = False  # the schema may be used by the version before, too
     unroutable: list[Unroutable] = []
+    archive_age_seconds: float | None = None  # None: there is no archive
+    archive_failures: list[ArchiveFailure] = []
+    failing_channels: list[FailingChannel] = []
 
     @property
     def shards_held(self) -> int:
@@ -197,12 +229,14 @@ def findings(facts: Facts) -> list[Finding]:
     found = [
         *_engine(facts),
         *_storage(facts),
+        *_archive(facts),
         *_durability(facts.server),
         *_server(facts),
         *_clocks(facts),
         *_agreement(facts),
         *(_warning("handler_clash", f"{_capital(one.text)}.", f"{_capital(one.remedy)}.") for one in facts.clashes),
         *_unroutable(facts),
+        *_channels(facts.failing_channels),
     ]
     return sorted(found, key=lambda one: SEVERITIES.index(one.severity))
 
@@ -225,7 +259,7 @@ def _engine(facts: Facts) -> Iterator[Finding]:
         yield _error(
             "shards_unheld",
             f"{SHARDS - facts.shards_held} of {SHARDS} shards are held by no scheduler: their schedules do not fire.",
-            "Check the schedulers' logs. A scheduler of_tenants time zone data is not in force holds no shard.",
+            "Check the schedulers' logs. A scheduler whose time zone data is not in force holds no shard.",
         )
     if facts.lag_seconds > LAG_SECONDS_MAX:
         yield _error(
@@ -298,6 +332,24 @@ def _storage(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def _archive(facts: Facts) -> Iterator[Finding]:
+    if facts.archive_age_seconds is not None and facts.archive_age_seconds > ARCHIVE_SECONDS_MAX:
+        yield _warning(
+            "archive_stopped",
+            f"No scheduler has archived history for {facts.archive_age_seconds / 3600:.0f} h: it stays in the database.",
+            "Start a scheduler with archive_url. To drop history without an archive instead: `duly archive stop`.",
+        )
+    if facts.archive_failures:
+        first = facts.archive_failures[0]
+        more = len(facts.archive_failures) - 1
+        others = f" {some(more, 'other archive')} failed, too." if more else ""
+        yield _warning(
+            "archive_failing",
+            f"{first.name} could not be archived, and stays in the database: {first.error}.{others}".replace("..", "."),
+            "Remove the cause; the next try comes within five minutes. `duly archive` lists archives and their errors.",
+        )
+
+
 def _durability(server: Server) -> Iterator[Finding]:
     for name, harm in _HARM_WHEN_OFF.items():
         if getattr(server, name) in (False, "off"):
@@ -340,6 +392,12 @@ def _server(facts: Facts) -> Iterator[Finding]:
                 f"Replica {replica.name} is behind by {replica.lag_bytes or 0:,} bytes, {replica.lag_seconds or 0:.0f} s.",
                 "Check its log and its network: a failover now would lose the difference.",
             )
+    if facts.read_replica is not None and facts.read_replica.problem is not None:
+        yield _warning(
+            "read_replica_unused",
+            f"The replica of DULY_READ_URL is not read: {facts.read_replica.problem}. Lists and figures come from the primary.",
+            "Check that the address is that of a standby of this database, and its log and network; or unset DULY_READ_URL.",
+        )
     for slot in facts.slots:
         if not slot.is_active and slot.retained_bytes > RETAINED_BYTES_MAX:
             yield _warning(
@@ -391,7 +449,19 @@ def _agreement(facts: Facts) -> Iterator[Finding]:
         yield _notice(
             "versions_differ",
             f"Processes of several versions run: {', '.join(sorted(versions))}.",
-            "Finish the upgrade: versions work together across one minor version only.",
+            "Finish the upgrade: two versions may share a schema, and not three.",
+        )
+    if facts.is_unfinished:
+        yield _notice(
+            "migration_unfinished",
+            f"Schema {facts.schema} is not finished: processes of the version before may still run and start.",
+            "When the version before is no longer wanted: `duly migrate --finish`.",
+        )
+    for drained in facts.drained_hosts:
+        yield _notice(
+            "host_drained",
+            f"Host {drained.host} has been drained since {moment_text(drained.since)}: what runs there takes nothing new.",
+            f"When it is to work again: `duly drain {drained.host} --undo`.",
         )
     if abs(facts.clock_difference_seconds) > CLOCK_SECONDS_MAX:
         yield _notice(
@@ -419,12 +489,25 @@ def _unroutable(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _channels(failing: Sequence[FailingChannel]) -> Iterator[Finding]:
+    for one in failing:
+        of_tenant = "" if one.tenant == TENANT_DEFAULT else f" of tenant {one.tenant}"
+        what = "gave up" if one.state == "dead" else "is being retried"
+        why = "" if one.reason is None else f": {one.reason}"
+        again = f" Then deliver it again: duly dead replay {one.run_id}." if one.state == "dead" else ""
+        yield _warning(
+            "channel_failing",
+            f"Notifications do not arrive at channel {one.channel}{of_tenant}; its latest delivery {what}{why}.",
+            f"Correct the channel and try it: duly notify test {quote(one.channel)}.{again}",
+        )
+
+
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
 def tomorrow_of(read_at: datetime) -> str:
-    """Return the next day, of_tenants partitions must exist, as their names write it."""
+    """Return the next day as the names of its partitions write it: they must exist."""
     return f"{read_at + timedelta(days=1):%Y%m%d}"
 
 

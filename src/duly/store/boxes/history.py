@@ -18,9 +18,35 @@ async def create_partitions(database: Database, days_ahead: int) -> int:
 
 async def drop_partitions(database: Database, parent: str, before: date) -> list[str]:
     """Drop the partitions of days before a date. Returns those dropped; one that is being read stays for now."""
+    names = [name for name, _ in await partitions_before(database, parent, before)]
+    return [name for name in names if await drop_partition(database, name)]
+
+
+async def drop_partition(database: Database, name: str, *, only_empty: bool = False) -> bool:
+    """Drop a partition, or only an empty one. False: it is read, is to be archived first, or is under a legal hold."""
+    return bool(await database.fetchval(SQL["drop_partition"], name, only_empty))
+
+
+async def partitions_before(database: Database, parent: str, before: date) -> list[tuple[str, date]]:
+    """Return the partitions of days before a date, the first ones first, each with its day."""
     rows = await database.fetch(SQL["partitions"])
-    names = [row["name"] for row in rows if row["parent"] == parent and _day_of(row["name"]) < before]
-    return [name for name in names if await database.fetchval(SQL["drop_partition"], name)]
+    found = [(row["name"], _day_of(row["name"])) for row in rows if row["parent"] == parent]
+    return sorted((name, day) for name, day in found if day < before)
+
+
+async def archive(database: Database, payload_bytes: int) -> None:
+    """From now on drop attempts only once they are archived."""
+    await database.execute(SQL["archive"], payload_bytes)
+
+
+async def stop_archive(database: Database) -> bool:
+    """From now on drop attempts without an archive. False: that was so before."""
+    return bool(await database.fetch(SQL["stop_archive"]))
+
+
+async def archive_age_seconds(database: Database) -> float | None:
+    """Return how long ago a scheduler with an archive looked for partitions to archive; None: there is no archive."""
+    return await database.fetchval(SQL["archive_age"])  # type: ignore[no-any-return]
 
 
 async def forget_strays(database: Database, parent: str, before: date, limit: int) -> int:

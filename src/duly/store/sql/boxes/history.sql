@@ -2,7 +2,7 @@
 select duly.create_partitions((duly.clock_now() at time zone 'UTC')::date, $1)
 
 -- name: drop_partition
-select duly.drop_partition($1)
+select duly.drop_partition($1, $2)
 
 -- name: partitions
 select child.relname as name, parent.relname as parent from pg_inherits
@@ -13,12 +13,16 @@ select child.relname as name, parent.relname as parent from pg_inherits
 -- name: forget_attempts_succeeded
 -- Rows that came while their day had no partition, and were not moved into one, are in the default partition, which is never dropped.
 with removed as (delete from duly.attempts_succeeded_default where ctid = any (array(
-    select ctid from duly.attempts_succeeded_default where finished_at < $1 limit $2)) returning 1)
+    select ctid from duly.attempts_succeeded_default as late where finished_at < $1 and not exists (select from duly.history_limits where archived_at is not null)
+       and not exists (select from duly.legal_holds where legal_holds.tenant = late.tenant and coalesce(legal_holds.job_id, late.job_id) = late.job_id)
+     limit $2)) returning 1)
 select count(*) from removed
 
 -- name: forget_attempts_failed
 with removed as (delete from duly.attempts_failed_default where ctid = any (array(
-    select ctid from duly.attempts_failed_default where finished_at < $1 limit $2)) returning 1)
+    select ctid from duly.attempts_failed_default as late where finished_at < $1 and not exists (select from duly.history_limits where archived_at is not null)
+       and not exists (select from duly.legal_holds where legal_holds.tenant = late.tenant and coalesce(legal_holds.job_id, late.job_id) = late.job_id)
+     limit $2)) returning 1)
 select count(*) from removed
 
 -- name: forget_logs
@@ -32,6 +36,7 @@ select duly.forget_keys($1)
 -- name: forget_payloads
 -- The clock is read once, in a select of its own: a comparison with it row by row could use no index. Likewise below.
 -- Payloads of one-shots that are in no box any more, and whose record is deleted: one that was kept longer is not looked at again until then.
+-- While records are archived, or under a legal hold, a payload stays for as long as its record is here: it goes into the archive with it.
 with over as materialized (
     select job_id, generation from duly.payloads
      where coalesce(kept_until, stored_at + $1::interval) < (select duly.clock_now())
@@ -44,7 +49,11 @@ with over as materialized (
        and not exists (select from duly.dead where dead.run_id = payloads.job_id) limit $3),
 judged as materialized (
     select job_id, generation, (
-               select max(finished_at + case when outcome = 'succeeded' then $1::interval else $2::interval end) from duly.attempts
+               select max(greatest(finished_at + case when outcome = 'succeeded' then $1::interval else $2::interval end,
+                               case when exists (select from duly.history_limits where archived_at is not null)
+                                      or exists (select from duly.legal_holds where legal_holds.tenant = attempts.tenant
+                                                    and coalesce(legal_holds.job_id, attempts.job_id) = attempts.job_id)
+                                    then (select duly.clock_now()) + interval '1 hour' end)) from duly.attempts
                 where attempts.run_id = over.job_id and became in ('succeeded', 'cancelled', 'expired', 'skipped')) as kept_until
       from over),
 renewed as (
@@ -63,6 +72,17 @@ select duly.purge_over($1, $2)
 -- name: limit_payloads
 insert into duly.history_limits (payload_bytes) values ($1)
 on conflict (is_one) do update set payload_bytes = excluded.payload_bytes where history_limits.payload_bytes <> excluded.payload_bytes
+
+-- name: archive
+-- From now on attempts are dropped only once they are archived.
+insert into duly.history_limits (payload_bytes, archived_at) values ($1, duly.clock_now())
+on conflict (is_one) do update set archived_at = excluded.archived_at
+
+-- name: stop_archive
+update duly.history_limits set archived_at = null where archived_at is not null returning 1
+
+-- name: archive_age
+select extract(epoch from duly.clock_now() - archived_at)::double precision from duly.history_limits
 
 -- name: forget_progress
 delete from duly.progress where run_id in (
@@ -115,6 +135,15 @@ fifo_runs as (
     select tenant, (options->'concurrency'->>0) collate "C" as key, due_at, duly.fifo_number(options) as fifo_number from duly.timers
      where options ? 'fifo' and not options ? 'has_slot' and not duly.is_postponed((select duly.overloaded()), priority, run_id, tenant, queue))
 select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from boxes group by run_id having count(*) > 1
+union all
+-- By the successes alone, which only their index is read for: a run has one at the most, and none while it is in a box. A node of a workflow
+-- may be replayed after its success.
+select 'run that succeeded twice', twice.run_id::text, format('%s times', twice.successes)
+  from (select run_id, count(*) as successes from duly.attempts_succeeded group by run_id having count(*) > 1) as twice
+ where not exists (select from duly.attempts_succeeded where attempts_succeeded.run_id = twice.run_id and attempts_succeeded.metadata ? 'node')
+union all
+select 'run that succeeded and is in a box', boxes.run_id::text, boxes.box from boxes
+ where exists (select from duly.attempts_succeeded where attempts_succeeded.run_id = boxes.run_id and not coalesce(attempts_succeeded.metadata ? 'node', false))
 union all
 select 'schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs
  where state in ('active', 'paused') and not exists (select from duly.timers where timers.job_id = jobs.job_id and timers.run_id is null)

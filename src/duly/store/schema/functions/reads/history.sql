@@ -34,10 +34,35 @@ begin
     return v_created;
 end $$;
 
--- Drop one day of history, whole. False: somebody is reading it, so it is left for the next call.
-create or replace function duly.drop_partition(p_name text) returns boolean
+-- Return whether a table has rows.
+create or replace function duly.has_rows(p_name text) returns boolean language plpgsql as $$
+declare
+    v_found boolean;
+begin
+    execute format('select exists (select from duly.%I)', p_name) into v_found;
+    return v_found;
+end $$;
+
+-- Drop one day of history, whole, or only if it is empty. False: somebody is reading it, so it is left for the next call; or it has rows that are to be archived first, or a legal hold
+-- is on a part of it.
+create or replace function duly.drop_partition(p_name text, p_only_empty boolean) returns boolean
 language plpgsql set lock_timeout = '200ms' as $$
 begin
+    if p_name like 'attempts%' then
+        lock table duly.legal_holds in share mode;
+        if duly.has_held_rows(p_name) then
+            return false;
+        end if;
+        if p_only_empty or exists (select from duly.history_limits where archived_at is not null) then
+            if duly.has_rows(p_name) then
+                return false;
+            end if;
+            execute format('lock table duly.%I in access exclusive mode', p_name);
+            if duly.has_rows(p_name) then
+                return false;
+            end if;
+        end if;
+    end if;
     execute format('drop table if exists duly.%I', p_name);
     return true;
 exception when lock_not_available then

@@ -1,10 +1,18 @@
 -- Purge: remove a job that is over, with its versions and its history. The definition goes at once; history goes in batches, when no run of
 -- the job is under way any more.
 
+-- Return whether the history of a job is under a legal hold.
+create or replace function duly.is_held(p_tenant integer, p_job_id uuid) returns boolean language sql stable as $$
+    select exists (select from duly.legal_holds where legal_holds.tenant = p_tenant and coalesce(legal_holds.job_id, p_job_id) = p_job_id)
+$$;
+
 -- Remove the definition of a job that is over, and record that its history is to go. False: it is not over.
 create or replace function duly.ask_purge(p_tenant integer, p_job_id uuid) returns boolean
 language plpgsql {planned by index} as $$
 begin
+    if duly.is_held(p_tenant, p_job_id) then
+        raise exception using errcode = 'DU031', message = format('job %s is under a legal hold', p_job_id);
+    end if;
     delete from duly.jobs where jobs.job_id = p_job_id and jobs.tenant = p_tenant and jobs.state not in ('active', 'paused');
     if not found and exists (select from duly.jobs where jobs.job_id = p_job_id) then
         return false;
@@ -62,7 +70,7 @@ declare
     v_removed   integer := 0;
     v_runs   integer;
 begin
-    for v_job_id in select purges.job_id from duly.purges order by purges.requested_at limit 1000 for update skip locked loop
+    for v_job_id in select purges.job_id from duly.purges where not duly.is_held(purges.tenant, purges.job_id) order by purges.requested_at limit 1000 for update skip locked loop
         v_runs := duly.purge_history(v_job_id, p_limit);
         v_removed := v_removed + coalesce(v_runs, 0);
         if v_runs is null then
@@ -82,6 +90,7 @@ declare
     v_removed   integer := 0;
 begin
     for v_job in select jobs.job_id, jobs.tenant from duly.jobs where jobs.state in ('completed', 'cancelled') and jobs.updated_at < v_before
+                    and not duly.is_held(jobs.tenant, jobs.job_id)
                   order by jobs.updated_at limit p_limit for update skip locked loop
         v_removed := v_removed + duly.ask_purge(v_job.tenant, v_job.job_id)::integer;
     end loop;
