@@ -173,10 +173,10 @@ def test_a_worker_serves_the_queues_of_its_handlers(up):
     said = up.duly("run", "send", "to=me", "--wait")
     assert said.stdout == '"me"\n', said.stderr
     [worker] = json.loads(up.duly("workers", "--json").stdout)
-    assert worker["queues"] == ["default", "mail"]
+    assert worker["queues"] == ["default", "mail", "@notifications"]
     assert worker["pools"][""] + worker["pools"]["@webhook"] <= worker["slots"]
     assert 0 < worker["pools"][""] < worker["slots"], "slots of functions are told apart from those of webhooks"
-    assert set(worker["handlers"]) == {"@webhook", "@workflow", "add", "greet", "fail", "send", "wait"}
+    assert set(worker["handlers"]) == {"@webhook", "@workflow", "@notification", "add", "greet", "fail", "send", "wait"}
 
 
 def test_lists_are_tables_for_people_and_json_for_programs(up):
@@ -219,7 +219,7 @@ def test_queues_watch_runs_until_ctrl_c(up):
         wait_for(lambda: len(process.lines) >= 2)
         process.interrupt()
     assert process.process.returncode == 130
-    assert all(json.loads(line)[0]["queue"] == "default" for line in process.lines if line)
+    assert all("default" in {row["queue"] for row in json.loads(line)} for line in process.lines if line)
 
 
 def test_leaving_a_run_does_not_end_it(up):

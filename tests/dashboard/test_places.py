@@ -13,6 +13,7 @@ from tests.dashboard.test_screens import a_name
 
 HEADINGS = {
     "t": "Destinations",
+    "n": "Notifications",
     "f": "Schedules as code",
     "k": "Tenants and API keys",
     "a": "Audit log",
@@ -59,7 +60,41 @@ async def places(house):
     await house.ask("PUT", "/v1/limits", {"queue": "reports", "slots": 7})
     await house.ask("PUT", "/v1/concurrency-keys/looked-at", {"limit": 3})
     listed = ["/destinations", f"/destinations/{one['destination_id']}", "/files", f"/files/{source}"]
-    return [*listed, "/keys", "/tenants/1", "/audit", "/system"]
+    await house.ask("PUT", "/v1/channels/looked-at", {"kind": "webhook", "url": "https://hooks.example/in"})
+    rule = {"events": ["dead"], "channels": ["looked-at"]}
+    await house.ask("PUT", "/v1/notification-rules/looked-at", rule)
+    return [*listed, "/notifications", "/keys", "/tenants/1", "/audit", "/system"]
+
+
+class TestNotifications:
+    async def test_channel_and_rule_are_created_tested_and_deleted(self, visitor, house):
+        page, name = visitor.page, a_name("ops")
+        await visitor.go("/notifications")
+        await page.get_by_role("button", name="Create channel").click()
+        await page.get_by_role("dialog").get_by_label("Name", exact=True).fill(name)
+        await page.get_by_role("dialog").get_by_label("URL").fill(f"http://127.0.0.1:{unused_port()}/in")
+        await page.get_by_role("dialog").get_by_role("button", name="Create channel").click()
+        channel = page.locator(f"[data-channel='{name}']")
+        await expect(channel).to_be_visible()
+
+        await page.get_by_role("button", name=f"Send test to {name}").click()
+        await expect(channel.locator("[data-state=dead]")).to_be_visible(timeout=15_000)
+        assert (await house.ask("GET", f"/v1/channels/{name}"))["latest"]["state"] == "dead"
+
+        await page.get_by_role("button", name="Create rule").click()
+        await page.get_by_role("dialog").get_by_label("Name", exact=True).fill(name)
+        await page.get_by_role("dialog").get_by_label("late", exact=True).check()
+        await page.get_by_role("dialog").get_by_role("combobox").last.select_option(name)
+        await page.get_by_role("dialog").get_by_role("button", name="Create rule").click()
+        await expect(page.locator(f"[data-rule='{name}']")).to_be_visible()
+        made = (await house.ask("GET", f"/v1/notification-rules/{name}"))["definition"]
+        assert (made["events"], made["channels"]) == (["dead", "late"], [name])
+
+        for what in ("rule", "channel"):
+            await page.get_by_role("button", name=f"Delete {what} {name}").click()
+            await page.get_by_role("dialog").get_by_role("button", name=f"Delete {what}").click()
+            await expect(page.locator(f"[data-{what}='{name}']")).to_be_hidden()
+        assert name not in str(await house.ask("GET", "/v1/channels"))
 
 
 class TestDestinations:

@@ -26,7 +26,9 @@ NOTHING_THERE = {
     *(
         "/v1/backfills/{backfill_id}",
         "/v1/calendars/{name}",
+        "/v1/channels/{name}",
         "/v1/concurrency-keys/{name}",
+        "/v1/notification-rules/{name}",
         "/v1/runs/{run_id}/checkpoint",
     ),
 }

@@ -24,6 +24,7 @@ READABLE = {
     "backfills",
     "blocked",
     "calendars",
+    "channels",
     "checkpoints",
     "dead",
     "destination_secrets",
@@ -37,6 +38,9 @@ READABLE = {
     "jobs",
     "idempotency_keys",
     "leased",
+    "notification_deliveries",
+    "notification_rules",
+    "notifications",
     "rate_limits",
     "payloads",
     "progress",
@@ -69,12 +73,15 @@ PLAIN = {
     "handed",
     "held_state",
     "created_at",
+    "marked",
     "metadata_of",
     "next_run_at",
     "occurrence_id",
+    "redacted",
     "run_id",
     "standing",
     "wait_text",
+    "with_rules",
 }
 RELATIONS = """
 select relname from pg_class

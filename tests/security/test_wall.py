@@ -13,10 +13,12 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+from duly.domain.notifications.rule import RuleSpec, read_rule
+from duly.domain.tenancy.sealing import Sealed
 from duly.moves.schedules import calendars
 from duly.moves.schedules.pause import pause
 from duly.store.connection.session import Sessions
-from duly.store.tables import destinations, remote_workers
+from duly.store.tables import destinations, notifications, remote_workers
 from duly.store.tables.workers import Identity
 from tests.builders import HANDLER, LEASE, QUEUE, a_leased_run, a_worker, an_active_schedule, an_awaited_run
 from tests.graphs import a_workflow, carried_through
@@ -53,9 +55,11 @@ PURE = {
     "current_tenant",
     "held_state",
     "created_at",
+    "marked",
     "metadata_of",
     "next_run_at",
     "occurrence_id",
+    "redacted",
     "run_id",
     "wait_text",
 }
@@ -137,6 +141,9 @@ async def owned(database, clock) -> dict[str, object]:
     await pause(database, paused, "enough")
     estate = await an_estate(database, clock)
     await calendars.put_calendar(database, {"name": "unused", "tz": "UTC", "dates": ["2026-12-25"]})
+    for name in ("ops", "used"):
+        await notifications.put_channel(database, 1, name, "webhook", {}, Sealed("k", b"x"))
+    await notifications.put_rule(database, 1, "all", read_rule(RuleSpec(events=["dead"], channels=["used"])))
     destination = await destinations.make(database, uuid4(), A, "https://example.com")
     pending = "select scheduled_at from duly.timers where job_id = $1 and run_id is null"
     paused_at = await database.fetchval(pending, paused)
@@ -151,6 +158,7 @@ async def owned(database, clock) -> dict[str, object]:
         ("update duly.calendars set earlier = '[]'",),
         ("update duly.jobs set applied = 1 where job_id = $1", paused),
         ("update duly.tenants set least_period = '1 minute' where tenant = 1",),
+        ("insert into duly.redactions (tenant, rules) values (1, array['$.card'])",),
         ("insert into duly.subtasks values ($1, $2, 1, duly.clock_now())", estate.leased, estate.waiting),
         ("insert into duly.zone_data (version, rules, adopted_at) values ('x', '', duly.clock_now())",),
         ("insert into duly.destination_shares values ($1, $2, 1, 1, 1)", destination, worker_id),

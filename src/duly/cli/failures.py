@@ -6,8 +6,9 @@ import logging
 import re
 import traceback
 
-_ROUTE = re.compile(r"`?\b(GET|POST) /v1/(\w+)(?:/([^\s/`]+))?`?")
+_ROUTE = re.compile(r"`?\b(GET|POST) /v1/([\w-]+)(?:/([^\s/`]+))?`?")
 _LISTS = ("dead", "destinations", "files", "jobs", "keys", "runs", "tenants", "workers", "workflows")
+_OTHER_LISTS = {"archive": "archive list", "channels": "notify channels", "notification-rules": "notify rules"}
 _SHOWS = ("dead", "destinations", "files", "jobs", "runs", "workflows")
 
 REFUSED, USAGE, DATABASE, NOT_FOUND, FAULT, INTERRUPTED = 1, 2, 3, 4, 70, 130
@@ -84,6 +85,8 @@ def _command(route: re.Match[str]) -> str | None:
     match method, item:
         case "GET", None if collection in _LISTS:
             return f"`duly {collection}`"
+        case "GET", None if collection in _OTHER_LISTS:
+            return f"`duly {_OTHER_LISTS[collection]}`"
         case "GET", str() if collection in _SHOWS:
             return f"`duly {collection} show {item}`"
         case "POST", None if collection == "jobs":

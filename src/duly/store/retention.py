@@ -8,7 +8,7 @@ from enum import Enum, unique
 from duly.store.boxes import history, leased, ready
 from duly.store.connection.database import Database
 from duly.store.reads import changes, figures
-from duly.store.tables import dependencies, destinations, events, shards, workers, workflows, zones
+from duly.store.tables import dependencies, destinations, events, notifications, shards, workers, workflows, zones
 from duly.store.tenancy import answers, audit, browser_sessions
 
 
@@ -31,6 +31,7 @@ class Aging(Enum):
     DESTINATIONS = destinations.SQL["forget"]  # that are not used
     EVENTS = events.SQL["forget_events"]
     JOB_CHANGES = changes.OF_JOBS["forget"]
+    NOTIFICATIONS = notifications.SQL["forget"]  # with their deliveries
     ROLLUPS = figures.SQL["forget"]
     SUBTASKS = history.SQL["forget_subtasks"]  # index entries of those that ended long ago
     WORKFLOW_CHANGES = changes.OF_WORKFLOWS["forget"]

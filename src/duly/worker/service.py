@@ -10,7 +10,7 @@ import asyncio
 import gc
 import sys
 import threading
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -20,17 +20,21 @@ import msgspec
 from duly import __version__
 from duly.clock import Rng
 from duly.domain.diagnosis.apps import clashes
+from duly.domain.diagnosis.figures import Histogram
 from duly.domain.errors import DatabaseUnusable, DulyError, Refused
 from duly.domain.jobs.declaration import Declarations
 from duly.domain.limits.scaling import FUNCTIONS
+from duly.domain.runs.run import NOTIFICATIONS
+from duly.domain.targets.target import NOTIFICATION, WEBHOOK
 from duly.domain.tenancy.sealing import FindKeyring, no_keyring
 from duly.log import Log
+from duly.moves.admin.notifications import keep_watching
 from duly.moves.admin.seal import sealed_declarations
 from duly.moves.defer import Deferred
-from duly.moves.settle import Settled
+from duly.moves.settle import End
 from duly.moves.workers.retire import retire
 from duly.store.connection.database import Database, Unavailable
-from duly.store.connection.local import this_account
+from duly.store.connection.local import this_account, this_host
 from duly.store.tables import clocks, workers
 from duly.store.tables.workers import Identity
 from duly.worker.engine import Engine
@@ -40,6 +44,7 @@ from duly.worker.execute.process_pool import ProcessPool
 from duly.worker.figures import Figures
 from duly.worker.handlers import Registry
 from duly.worker.heartbeat.lease import WorkerLease
+from duly.worker.loop import new_loop
 from duly.worker.outbox import Outbox
 from duly.worker.pacing import retry_delay
 from duly.worker.registrar import Registrar
@@ -50,6 +55,7 @@ CONNECTIONS_MAX = 5
 SETTLING_CONNECTIONS_MAX = 2  # one, and another while outcomes of an earlier life are still to be settled
 _SWITCH_SECONDS = 0.0005  # the longest wait of the engine's thread for the interpreter while handlers compute
 _REBIRTH_SECONDS_MAX = 1.0
+_COLLECTION_THRESHOLD = 10_000  # objects made and not yet freed
 
 
 class WorkerOptions(msgspec.Struct, frozen=True):
@@ -159,7 +165,7 @@ class Worker:
     def _run_engine(self, handlers_loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
         error: BaseException | None = None
         try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
                 runner.run(self._run_lives(handlers_loop))
         except BaseException as raised:  # noqa: BLE001 - carried over to the loop that awaits us
             error = raised
@@ -279,7 +285,10 @@ class Worker:
 
     async def _live_out(self, engine: Engine, database: Database, watch: LoopWatch) -> None:
         self._outboxes.append(engine.outbox)
-        beside = [asyncio.create_task(self._keep_registered(database), name="registrar")]
+        beside = [
+            asyncio.create_task(self._keep_registered(database), name="registrar"),
+            asyncio.create_task(keep_watching(database, self._log), name="notifications"),
+        ]
         if not watch.is_on_this_loop:  # if both are one, whatever blocks it keeps us from noticing
             beside.append(asyncio.create_task(watch.run(), name="loop watch"))
             noting = clocks.keep_recording(database, ["worker"], self._options.name, self._log)
@@ -312,14 +321,15 @@ class Worker:
             self._rng.uuid(),
             options.name,
             __version__,
-            list(options.queues),
+            [*options.queues, *([NOTIFICATIONS] if self._targets.get(NOTIFICATION) else [])],
             [*self._registry.names(), *self._targets.names()],
             sum(number for pool, number in self._capacity().items() if pool is not Pool.ALONE),
             options.lease,
             self._declarations.entries() if self._declarations else [],
-            list(options.weights),
+            [*options.weights, *([1] if options.weights and self._targets.get(NOTIFICATION) else [])],
             self._pools(),
             options.app_name or options.app_path,
+            this_host(),
         )
 
     def _pools(self) -> dict[str, int]:
@@ -327,6 +337,12 @@ class Worker:
         capacity = self._capacity()
         targets = {target.name: capacity[POOL_OF[target.kind]] for target in self._targets}
         return {FUNCTIONS: capacity[Pool.LOOP] + capacity[Pool.PLAIN], **targets}
+
+    @property
+    def webhook_durations(self) -> Mapping[str, Histogram]:
+        """The durations of webhooks, by class of the response."""
+        webhook = self._targets.get(WEBHOOK)
+        return {} if webhook is None else webhook.durations
 
     @property
     def slots(self) -> dict[str, int]:
@@ -379,11 +395,18 @@ class Worker:
             self.figures.add(late)
             self._settle_late(settling, worker_id, late)
 
-    def _settle_late(self, settling: Database, worker_id: UUID, late: Sequence[Settled | Deferred]) -> None:
+    def _settle_late(self, settling: Database, worker_id: UUID, late: Sequence[End | Deferred]) -> None:
         """Settle outcomes of an earlier life under its id: they count where no other worker holds the run."""
         if not late:
             return
-        outbox = Outbox(settling, worker_id, rng=self._rng, log=self._log, on_settled=lambda _: None)
+        outbox = Outbox(
+            settling,
+            worker_id,
+            rng=self._rng,
+            log=self._log,
+            on_settled=lambda _: None,
+            settles=self.figures.settles,
+        )
         self._outboxes.append(outbox)
         outbox.put(late)
         outbox.close()
@@ -412,20 +435,13 @@ class Worker:
             self._log.warning("retire_failed", error=str(error))
 
 
-def exclude_from_collection() -> None:
-    """Exclude all existing objects from garbage collection; for processes that are only a worker."""
-    # Each batch of runs makes enough objects to start a collection, which would scan everything that was ever imported:
-    # a twelfth of a worker's CPU.
+def collect_less_often() -> None:
+    """Tune the garbage collector for processes that are only a worker."""
+    # Each batch of runs makes enough objects to start a collection. It would scan everything that was ever imported: a
+    # twelfth of a worker's CPU; and then the runs under way, which end soon without it: a twenty-fifth.
     gc.collect()
     gc.freeze()
-
-
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.Loop
+    gc.set_threshold(_COLLECTION_THRESHOLD)
 
 
 def _resolve(ended: asyncio.Future[None], error: BaseException | None) -> None:

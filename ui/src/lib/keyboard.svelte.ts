@@ -12,6 +12,7 @@ const ALL: Place[] = [
   { key: 'd', text: 'Dead letters', path: '/dead' },
   { key: 'q', text: 'Queues and workers', path: '/queues' },
   { key: 't', text: 'Destinations', path: '/destinations' },
+  { key: 'n', text: 'Notifications', path: '/notifications' },
   { key: 'f', text: 'Schedules as code', path: '/files' },
   { key: 'k', text: 'Tenants and API keys', path: '/keys', needs: 'admin' },
   { key: 'a', text: 'Audit log', path: '/audit', needs: 'admin' },

@@ -23,6 +23,7 @@ export const ICONS: Record<string, string> = {
   alert: 'M8 2.500l6 10.500H2zM8 6.500v3M8 11.300v.01',
   out: 'M6.500 3h-3v10h3M9.500 5l3 3-3 3M12 8H6',
   destinations: 'M2.500 8h8M7.500 4.500L11 8l-3.500 3.500M13.500 3.500v9',
+  notifications: 'M3.500 11.500h9l-1-1.500V7a3.500 3.500 0 0 0-7 0v3zM6.800 13.500h2.400',
   files: 'M4 2.500h5l3 3v8H4zM9 2.500v3h3M6.500 8.500h3M6.500 11h3',
   keys: 'M5.500 7.500a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM7.600 8.400L13 3M10.500 5.500l2 2',
   audit: 'M3 2.500h7v11H3zM5 5.500h3M5 8h3M11.500 6.500l2 2-3.500 3.500h-2v-2z',

@@ -19,6 +19,7 @@ export const SCREENS: Screen[] = [
   { path: '/queues', place: 'queues', title: 'Queues', load: () => import('./Queues.svelte'), icon: 'queues' },
   { path: '/destinations', place: 'destinations', title: 'Destinations', load: () => import('./Destinations.svelte'), icon: 'destinations' },
   { path: '/destinations/:id', place: 'destinations', title: 'Destination', load: () => import('./Destination.svelte') },
+  { path: '/notifications', place: 'notifications', title: 'Notifications', load: () => import('./Notifications.svelte'), icon: 'notifications' },
   { path: '/files', place: 'files', title: 'Schedules as code', load: () => import('./Files.svelte'), icon: 'files' },
   { path: '/files/:name', place: 'files', title: 'File', load: () => import('./File.svelte') },
   { path: '/keys', place: 'keys', title: 'Tenants and keys', load: () => import('./TenantsAndKeys.svelte'), icon: 'keys', needs: 'admin' },

@@ -71,6 +71,8 @@ _REQUESTS: dict[str, Any] = {
     },
     "BackfillRequest": {"from": "2026-11-01T00:00:00Z", "to": "2026-11-08T00:00:00Z", "confirm": True},
     "CalendarDefinition": {"dates": ["2026-12-25", "2026-12-26"]},
+    "WebhookChannel": {"kind": "webhook", "url": "https://example.com/hooks/alerts"},
+    "RuleSpec": {"events": ["dead", "absent"], "channels": ["ops"], "filter": "tag:billing"},
     "DestinationRequest": {"url": "https://example.com/hooks/reports"},
     "PreviewRequest": {"schedule": _SCHEDULE},
     "BulkEdit": {"filter": "job:nightly-report", "payload": {"day": "2026-11-30"}},

@@ -7,9 +7,7 @@ from duly.api.routes import (
     audit,
     batch,
     bulk,
-    callbacks,
     dead,
-    destinations,
     events,
     figures,
     files,
@@ -28,6 +26,7 @@ from duly.api.routes import (
     worker,
     workflows,
 )
+from duly.api.routes.delivery import callbacks, destinations, notifications
 
 _ROUTES = (
     jobs.routes,
@@ -47,6 +46,7 @@ _ROUTES = (
     recovery.routes,
     limits.routes,
     destinations.routes,
+    notifications.routes,
     job_actions.backfill_routes,
     schedules.routes,
     schedules.trigger_routes,
@@ -56,6 +56,7 @@ _ROUTES = (
     sessions.routes,
     tenants.routes,
     system.routes,
+    system.archive_routes,
     audit.routes,
 )
 

@@ -9,6 +9,7 @@ from duly.domain.runs.callback_token import CallbackTokens
 from duly.domain.tenancy.sealing import Keyring
 from duly.log import Log
 from duly.outbound.calling import Caller
+from duly.outbound.shapes import egress_of
 from duly.settings import Settings
 from duly.store.tenancy.keyring import keyring_of
 from duly.worker.slots import Kind
@@ -26,11 +27,13 @@ def targets_of(settings: Settings, name: str) -> Targets:
     if keyring is None:
         return Targets(handlers, parts)
     caller = caller_of(settings)
-    handler, shared = _webhooks(caller, keyring)
-    return Targets([*handlers, handler], [*parts, *shared], [caller.close])
+    calling, shared = _calling(settings, caller, keyring)
+    return Targets([*handlers, *calling], [*parts, *shared], [caller.close])
 
 
-def _webhooks(caller: Caller, keyring: Keyring) -> tuple[TargetHandler, list[Part]]:
+def _calling(settings: Settings, caller: Caller, keyring: Keyring) -> tuple[list[TargetHandler], list[Part]]:
+    from duly.outbound.apprise import Apprise
+    from duly.worker.targets.notification import Notifier
     from duly.worker.targets.permits import Permits
     from duly.worker.targets.secrets import Secrets
     from duly.worker.targets.webhook import ReceiverCallbacks, Sender
@@ -39,4 +42,5 @@ def _webhooks(caller: Caller, keyring: Keyring) -> tuple[TargetHandler, list[Par
     permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
     tokens = CallbackTokens(keyring)
     sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(tokens), keyring=lambda: keyring)
-    return sender.handler, [permits, secrets, sender]
+    notifier = Notifier(caller, keyring, sender, permits, Apprise(settings.apprise_schemes, egress_of(settings)))
+    return [sender.handler, notifier.handler], [permits, secrets, sender, notifier]

@@ -9,13 +9,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from duly.client.address import Address
+from duly.client.asynchronous.archive import AsyncArchive
 from duly.client.asynchronous.dead import AsyncDead
 from duly.client.asynchronous.destinations import AsyncDestinations
 from duly.client.asynchronous.figures import AsyncFigures
 from duly.client.asynchronous.jobs import AsyncJobs
 from duly.client.asynchronous.keys import AsyncAudit, AsyncKeys, AsyncSessions, AsyncTenants
 from duly.client.asynchronous.limits import AsyncConcurrencyKeys, AsyncLimits
-from duly.client.asynchronous.queues import AsyncPauses, AsyncQueues, AsyncRecovery, AsyncWorkers
+from duly.client.asynchronous.notifications import AsyncChannels, AsyncNotifications
+from duly.client.asynchronous.queues import AsyncHosts, AsyncPauses, AsyncQueues, AsyncRecovery, AsyncWorkers
 from duly.client.asynchronous.runs import AsyncCallbacks, AsyncRuns
 from duly.client.asynchronous.schedules import AsyncBackfills, AsyncCalendars, AsyncFiles
 from duly.client.asynchronous.transport import AsyncTransport
@@ -63,14 +65,18 @@ class AsyncClient:
         self.pauses = AsyncPauses(self._transport)
         self.limits = AsyncLimits(self._transport)
         self.workers = AsyncWorkers(self._transport)
+        self.hosts = AsyncHosts(self._transport)
         self.recovery = AsyncRecovery(self._transport)
         self.destinations = AsyncDestinations(self._transport)
+        self.channels = AsyncChannels(self._transport)
+        self.notifications = AsyncNotifications(self._transport)
         self.figures = AsyncFigures(self._transport)
         self.concurrency_keys = AsyncConcurrencyKeys(self._transport)
         self.keys = AsyncKeys(self._transport)
         self.sessions = AsyncSessions(self._transport)
         self.tenants = AsyncTenants(self._transport)
         self.audit = AsyncAudit(self._transport)
+        self.archive = AsyncArchive(self._transport)
 
     def __repr__(self) -> str:
         return f"<AsyncClient {self.url}>"

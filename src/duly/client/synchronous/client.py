@@ -13,13 +13,15 @@ from duly.client.address import Address
 from duly.client.requests import Id, getting, given, path, posting, query_of
 from duly.client.retry import Patience
 from duly.client.streaming import Event, read_event
+from duly.client.synchronous.archive import Archive
 from duly.client.synchronous.dead import Dead
 from duly.client.synchronous.destinations import Destinations
 from duly.client.synchronous.figures import Figures
 from duly.client.synchronous.jobs import Jobs
 from duly.client.synchronous.keys import Audit, Keys, Sessions, Tenants
 from duly.client.synchronous.limits import ConcurrencyKeys, Limits
-from duly.client.synchronous.queues import Pauses, Queues, Recovery, Workers
+from duly.client.synchronous.notifications import Channels, Notifications
+from duly.client.synchronous.queues import Hosts, Pauses, Queues, Recovery, Workers
 from duly.client.synchronous.runs import Callbacks, Runs
 from duly.client.synchronous.schedules import Backfills, Calendars, Files
 from duly.client.synchronous.transport import Transport
@@ -64,14 +66,18 @@ class Client:
         self.pauses = Pauses(self._transport)
         self.limits = Limits(self._transport)
         self.workers = Workers(self._transport)
+        self.hosts = Hosts(self._transport)
         self.recovery = Recovery(self._transport)
         self.destinations = Destinations(self._transport)
+        self.channels = Channels(self._transport)
+        self.notifications = Notifications(self._transport)
         self.figures = Figures(self._transport)
         self.concurrency_keys = ConcurrencyKeys(self._transport)
         self.keys = Keys(self._transport)
         self.sessions = Sessions(self._transport)
         self.tenants = Tenants(self._transport)
         self.audit = Audit(self._transport)
+        self.archive = Archive(self._transport)
 
     def __repr__(self) -> str:
         return f"<Client {self.url}>"

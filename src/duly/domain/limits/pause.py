@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from duly.domain.runs.run import Run
+from duly.domain.runs.run import NOTIFICATIONS, Run
 
 SCOPES_MAX = 1_000  # Every worker reads all pauses and limits several times a second.
 TENANT_SCOPES_MAX = 100
@@ -81,4 +81,6 @@ class Pauses:
         if not self._scopes:
             return False
         tenant, queue = run.tenant, run.queue
+        if queue == NOTIFICATIONS:  # they are sent also of what is paused
+            return not self._scopes.isdisjoint(((None, queue), (tenant, queue)))
         return not self._scopes.isdisjoint(((None, None), (None, queue), (tenant, None), (tenant, queue)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from duly.domain.runs.options import NO_HISTORY, NO_METADATA, PLAIN, RunHistory, RunMetadata, RunPolicy
 
 QUEUE_DEFAULT = "default"
+NOTIFICATIONS = "@notifications"  # the queue of deliveries: each worker that delivers serves it beside its own
 PRIORITY_DEFAULT = 5
 TENANT_DEFAULT = 1
 NOT_BLANK = r"\S"  # the pattern of a name in schemas
@@ -48,3 +49,10 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     history: RunHistory = NO_HISTORY
     parents: str | None = None  # of a node: the results of its parents, by name, as JSON
     refused: str | None = None  # of a node: why its payload could not be built
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        """The ids with which log lines name it."""
+        found: dict[str, Any] = {"run_id": self.run_id, "job_id": self.job_id, "attempt": self.attempt}
+        asked = self.metadata.request_id
+        return found if asked is None else {**found, "request_id": asked}

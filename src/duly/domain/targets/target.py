@@ -26,6 +26,7 @@ WEBHOOK = "@webhook"
 COMMAND = "@command:"
 CONTAINER = "@container:"
 WORKFLOW = "@workflow"
+NOTIFICATION = "@notification"  # delivers notifications; no target that anybody submits
 _UNSIGNED = (
     "webhooks cannot be signed: the server has no key to seal their secrets with; create one:"
     " `duly secrets new-key > FILE`, and name that file in DULY_SECRETS_KEY"
@@ -126,8 +127,8 @@ def check_handler(name: str) -> str:
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """The programs, each with the variables that jobs may set, and the images that an operator allows; webhooks, if
-    signed.
+    """The programs, each with the variables that jobs may set, the images and the schemes of Apprise that an operator
+    allows; webhooks, if signed.
 
     `check_call` refuses addresses that no worker would call, judging by the address alone.
     """
@@ -135,6 +136,7 @@ class Allowed(msgspec.Struct, frozen=True):
     commands: Mapping[str, Collection[str]] = {}
     containers: frozenset[str] = frozenset()
     webhooks: bool = True
+    apprise_schemes: frozenset[str] = frozenset()
     check_call: Callable[[str], None] | None = None
 
     def admitted(self, job: J) -> J:

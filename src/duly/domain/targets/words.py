@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from duly.domain.runs.run import QUEUE_DEFAULT
-from duly.domain.targets.target import COMMAND, CONTAINER, WEBHOOK, WORKFLOW
+from duly.domain.targets.target import COMMAND, CONTAINER, NOTIFICATION, WEBHOOK, WORKFLOW
 from duly.domain.targets.webhook_url import shown_url
 
 
@@ -29,6 +29,8 @@ def unroutable_remedy(handler: str, queue: str, app: str = "module:app") -> str:
     flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
     if handler == WEBHOOK:
         return f"start a worker that sends webhooks: duly worker --webhooks 500{flag}"
+    if handler == NOTIFICATION:
+        return "start a worker that sends webhooks, which delivers notifications, too: duly worker --webhooks 500"
     if handler == WORKFLOW:
         return f"start any worker for its queue: duly worker {app}{flag}"
     for beginning, setting in ((COMMAND, "commands"), (CONTAINER, "containers")):

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 import msgspec
 
 from duly.clock import Rng
+from duly.domain.notifications.channel import about_channel
 from duly.domain.targets.destination import about_secret
 from duly.domain.tenancy.sealed_options import reseal_options
 from duly.domain.tenancy.sealing import CannotOpen, Keyring
 from duly.store.connection.database import Database
+from duly.store.tables import notifications
 from duly.store.tenancy import sealed as store
 from duly.store.tenancy.sealed import SealedRow
 
@@ -43,6 +45,7 @@ async def reseal(database: Database, keyring: Keyring, rng: Rng) -> Resealed:
     """Reseal everything that is not sealed with the first key; values that do not open are left as they are."""
     done = Resealed()
     await _signing_secrets(database, keyring, rng, done)
+    await _channels(database, keyring, rng, done)
     before = done.unopened
     for rounds_left in reversed(range(_ROUNDS_MAX)):
         done.unopened = before
@@ -71,6 +74,20 @@ async def _signing_secrets(database: Database, keyring: Keyring, rng: Rng, done:
                 continue
             done.rows += await store.reseal_signing(database, one, anew)
         after = (held[-1].destination_id, held[-1].number)
+
+
+async def _channels(database: Database, keyring: Keyring, rng: Rng, done: Resealed) -> None:
+    after = (0, "")
+    while held := await notifications.sealed_before(database, keyring.key_id, after, ROWS):
+        for one in held:
+            about = about_channel(one.tenant, one.name)
+            try:
+                anew = keyring.seal(keyring.open(one.sealed, about), about, rng.secret)
+            except CannotOpen as error:
+                _leave(done, error)
+                continue
+            done.rows += await notifications.reseal(database, one, anew)
+        after = (held[-1].tenant, held[-1].name)
 
 
 async def _table(database: Database, keyring: Keyring, table: str, column: str, done: Resealed) -> None:

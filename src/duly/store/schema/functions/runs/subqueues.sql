@@ -34,6 +34,12 @@ language sql immutable as $$
     select subqueue, quota, part - sum(quota) over (partition by number, tenant)::integer, subqueues = 1 from certain order by subqueue
 $$;
 
+-- Return whether a pause of a queue, or of every queue, holds runs of this one. Notifications are sent also of what is paused, so only a pause of
+-- their own queue holds them.
+create or replace function duly.is_paused_by(p_paused text, p_queue text) returns boolean language sql immutable parallel safe as $$
+    select coalesce(p_paused = p_queue, p_queue <> '@notifications')
+$$;
+
 -- The number of subqueues that a claim of so many looks at, beyond those that are paused.
 create or replace function duly.subqueues_max(p_limit integer) returns integer language sql stable as $$
     select least(256, greatest(32, 2 * p_limit)) + (select count(*)::integer from duly.pauses)
@@ -108,7 +114,7 @@ begin
         select row(seen.number, seen.queue, seen.tenant, seen.priority, seen.due_at,
                    coalesce((select tenants.weight from duly.tenants where tenants.tenant = seen.tenant), 1), false, 0)::duly.subqueue
           from unnest(v_seen) as seen
-         where not exists (select from duly.pauses where pauses.tenant = seen.tenant and coalesce(pauses.queue, seen.queue) = seen.queue)
+         where not exists (select from duly.pauses where pauses.tenant = seen.tenant and duly.is_paused_by(pauses.queue, seen.queue))
          order by seen.number, seen.tenant, seen.priority);
 end $$;
 

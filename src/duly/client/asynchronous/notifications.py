@@ -1,0 +1,59 @@
+"""Notifications: channels, rules, and what rules have noticed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from duly.client.asynchronous.transport import AsyncResource
+from duly.client.requests import getting, listing, path, posting, putting, removing
+from duly.domain.notifications.channel import ChannelSpec
+from duly.domain.notifications.rule import RuleSpec
+from duly.wire.notifications import Channel, ChannelTest, Notification, NotificationRule
+
+
+class AsyncChannels(AsyncResource):
+    """Channels, by name."""
+
+    def list(self) -> AsyncIterator[Channel]:
+        """Return all channels, each with its latest delivery."""
+        return self._transport.pages(listing(path("channels"), Channel))
+
+    async def get(self, name: str) -> Channel:
+        """Read a channel. Raises NotFound."""
+        return await self._transport.send(getting(path("channels", name), Channel))
+
+    async def put(self, name: str, channel: ChannelSpec) -> Channel:
+        """Store a channel, new or changed. Raises Invalid."""
+        return await self._transport.send(putting(path("channels", name), Channel, channel))
+
+    async def delete(self, name: str) -> None:
+        """Delete a channel that no rule uses. Raises NotFound, Invalid."""
+        await self._transport.send(removing(path("channels", name)))
+
+    async def test(self, name: str) -> ChannelTest:
+        """Send a test; its run says how that went. Raises NotFound."""
+        return await self._transport.send(posting(path("channels", name, "test"), ChannelTest))
+
+
+class AsyncNotifications(AsyncResource):
+    """Rules of notifications, by name, and what they have noticed."""
+
+    def list(self, rule: str | None = None, *, page_size: int | None = None) -> AsyncIterator[Notification]:
+        """Return what rules have noticed, or one rule, the newest first; pages are read as they are needed."""
+        return self._transport.pages(listing(path("notifications"), Notification, rule=rule, page_size=page_size))
+
+    def rules(self) -> AsyncIterator[NotificationRule]:
+        """Return all rules."""
+        return self._transport.pages(listing(path("notification-rules"), NotificationRule))
+
+    async def get_rule(self, name: str) -> NotificationRule:
+        """Read a rule. Raises NotFound."""
+        return await self._transport.send(getting(path("notification-rules", name), NotificationRule))
+
+    async def put_rule(self, name: str, rule: RuleSpec) -> NotificationRule:
+        """Store a rule, new or changed. Raises Invalid."""
+        return await self._transport.send(putting(path("notification-rules", name), NotificationRule, rule))
+
+    async def delete_rule(self, name: str) -> None:
+        """Delete a rule. Raises NotFound."""
+        await self._transport.send(removing(path("notification-rules", name)))
