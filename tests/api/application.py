@@ -82,7 +82,7 @@ class Application:
 
     def over(self, vitals: Vitals, door: Dispatcher) -> Litestar:
         """Give the application as it is over these parts, until it is asked for others."""
-        self._vitals.now, self._metrics.now = vitals, Metrics(vitals, Log("test"))
+        self._vitals.now, self._metrics.now = vitals, Metrics(vitals.database, Log("test"), every=0)
         self._door.lead_to(door)
         if self._built is None:
             vitals, metrics, door = cast(

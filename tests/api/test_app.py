@@ -16,7 +16,9 @@ NAMES = {
     "duly_staging_lag_seconds",
     "duly_fire_skew_seconds",
     "duly_run_duration_seconds",
-    "duly_stage_duration_seconds",
+    "duly_run_attempts",
+    "duly_retries",
+    "duly_figures_age_seconds",
 }
 
 

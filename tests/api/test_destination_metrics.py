@@ -21,11 +21,11 @@ async def test_destination_metrics_count_states_requests_and_waiting_runs(metric
 
     text = (await metrics.scrape(""))[0].decode()
 
-    assert 'duly_destinations{state="open"} 1.0' in text
-    assert 'duly_destinations{state="closed"} 1.0' in text
-    assert 'duly_destinations{state="half_open"} 0.0' in text
-    assert 'duly_webhook_requests_total{class="healthy"} 7.0' in text
-    assert 'duly_webhook_requests_total{class="failing"} 5.0' in text
-    assert "duly_webhooks_in_flight 2.0" in text
-    assert "duly_waiting_webhook_runs 1.0" in text
+    assert 'duly_destinations{state="open"} 1' in text
+    assert 'duly_destinations{state="closed"} 1' in text
+    assert 'duly_destinations{state="half_open"} 0' in text
+    assert 'duly_webhook_requests_total{class="healthy"} 7' in text
+    assert 'duly_webhook_requests_total{class="failing"} 5' in text
+    assert "duly_webhooks_in_flight 2" in text
+    assert "duly_waiting_webhook_runs 1" in text
     assert "example" not in text

@@ -4,8 +4,9 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from duly.api.metrics.collector import Histogram, Metrics
+from duly.api.metrics.collector import Metrics
 from duly.clock import host_now
 from duly.domain.limits.pause import EVERYTHING, Scope
 from duly.domain.runs.outcome import Failed
@@ -14,11 +15,12 @@ from duly.moves.admin.pause import pause_scope, resume_scope
 from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.connection.local import this_host
+from duly.store.reads import installation
+from duly.store.reads.installation import SQL
 from duly.store.reads.tail import Snapshot, Tail
 from duly.store.schema import migrate
-from duly.store.tables import clocks
-from tests.api.conftest import parts_of
-from tests.builders import a_dead_run, a_leased_run, a_ready_run, a_worker, claimed, settled, staged
+from duly.store.tables import clocks, workers
+from tests.builders import a_dead_run, a_leased_run, a_ready_run, a_scheduler, a_worker, claimed, settled, staged
 from tests.clock import START
 
 INSERT = """
@@ -31,6 +33,19 @@ select gen_random_uuid(), gen_random_uuid(), $2, $2, $2, $2, 1, 1, 1, 'succeeded
 
 async def insert(connection, count, queue="default", at=START):
     await connection.fetch(INSERT, count, at, queue)
+
+
+def a_metrics(database, every=0):
+    return Metrics(database, Log("test"), every=every)
+
+
+async def scraped(metrics):
+    await metrics._look_safely()
+    return await text_of(metrics)
+
+
+async def text_of(metrics):
+    return (await metrics.scrape(""))[0].decode()
 
 
 async def counted(tail):
@@ -100,8 +115,8 @@ def test_snapshot_converts_open_transactions_to_distances():
     assert Snapshot.parse("4294967300:4294967305:4294967300,4294967303").arguments() == (9, -5, [-5, -2])
 
 
-async def test_outcomes_dead_letters_and_lateness_are_counted_by_queue(own_database, clock):
-    metrics = Metrics(parts_of(own_database).vitals, Log("metrics"))
+async def test_outcomes_retries_dead_letters_and_start_delay_are_counted_by_queue(own_database, clock):
+    metrics = a_metrics(own_database)
     await metrics.look()
     worker_id, run = await a_leased_run(own_database)
     await clock.advance(0.2)
@@ -109,19 +124,35 @@ async def test_outcomes_dead_letters_and_lateness_are_counted_by_queue(own_datab
     await a_dead_run(own_database, worker_id)
     worker_id, run = await a_leased_run(own_database, worker_id)
     await settled(own_database, worker_id, run, Failed("broken"))
-    await metrics.look()
 
-    text = (await metrics.scrape(""))[0].decode()
-    assert 'duly_runs_total{outcome="succeeded",queue="default"} 1.0' in text
-    assert 'duly_runs_total{outcome="failed",queue="default"} 2.0' in text
-    assert "duly_dead_letters_total 1.0" in text
-    assert 'duly_fire_skew_seconds_bucket{le="0.1"} 2.0' in text
-    assert 'duly_fire_skew_seconds_bucket{le="0.25"} 3.0' in text
-    assert "duly_fire_skew_seconds_count 3.0" in text
+    text = await scraped(metrics)
+    assert 'duly_runs_total{queue="default",outcome="succeeded"} 1\n' in text
+    assert 'duly_runs_total{queue="default",outcome="failed"} 2\n' in text
+    assert 'duly_retries_total{queue="default"} 1\n' in text
+    assert 'duly_dead_letters_total{queue="default"} 1\n' in text
+    assert "duly_dead_letters_waiting 1\n" in text
+    assert 'duly_fire_skew_seconds_bucket{queue="default",le="0.1"} 2\n' in text
+    assert 'duly_fire_skew_seconds_bucket{queue="default",le="0.25"} 3\n' in text
+    assert 'duly_fire_skew_seconds_count{queue="default"} 3\n' in text
+
+
+async def test_attempts_are_counted_by_run_when_it_is_over(own_database):
+    metrics = a_metrics(own_database)
+    await metrics.look()
+    await own_database.execute(
+        INSERT.replace("1, 1, 1, 'succeeded'", "1, 1, 3, 'succeeded'").replace("$3", "$3::text"), 2, START, "mail"
+    )
+    await insert(own_database, 5)
+
+    text = await scraped(metrics)
+    assert 'duly_run_attempts_bucket{le="1.0"} 5\n' in text
+    assert 'duly_run_attempts_bucket{le="2.0"} 5\n' in text
+    assert 'duly_run_attempts_bucket{le="3.0"} 7\n' in text
+    assert "duly_run_attempts_sum 11\n" in text
 
 
 async def test_run_that_waited_for_a_slot_is_counted_without_start_delay(own_database, clock):
-    metrics = Metrics(parts_of(own_database).vitals, Log("metrics"))
+    metrics = a_metrics(own_database)
     await metrics.look()
     for _ in range(2):
         await a_ready_run(own_database, concurrency=("customer-7", 1))
@@ -131,30 +162,119 @@ async def test_run_that_waited_for_a_slot_is_counted_without_start_delay(own_dat
         [run] = await claimed(own_database, worker_id)
         await clock.advance(100)
         await settled(own_database, worker_id, run)
-    await metrics.look()
 
-    text = (await metrics.scrape(""))[0].decode()
-    assert 'duly_runs_total{outcome="succeeded",queue="default"} 2.0' in text
-    assert "duly_fire_skew_seconds_count 1.0" in text
-    assert "duly_run_duration_seconds_count 2.0" in text
+    text = await scraped(metrics)
+    assert 'duly_runs_total{queue="default",outcome="succeeded"} 2\n' in text
+    assert 'duly_fire_skew_seconds_count{queue="default"} 1\n' in text
+    assert "duly_run_duration_seconds_count 2\n" in text
 
 
 async def test_an_outcome_that_was_refused_is_counted_apart(own_database):
-    metrics = Metrics(parts_of(own_database).vitals, Log("metrics"))
+    metrics = a_metrics(own_database)
     await metrics.look()
     _, run = await a_leased_run(own_database)
     assert await settled(own_database, await a_worker(own_database), run) == [run]
 
-    assert "duly_fenced_outcomes_total 1.0" in (await metrics.scrape(""))[0].decode()
+    assert "duly_fenced_outcomes_total 1\n" in await scraped(metrics)
 
 
-async def test_queues_show_their_depth_and_age_and_do_not_vanish_when_empty(parts, metrics, database, clock):
+async def test_every_process_has_the_same_figures_and_one_reads_them(own_database, clock):
+    """Counters go on from where any process has left them, and each end is counted once, whoever looks."""
+    first, second = a_metrics(own_database, every=5.0), a_metrics(own_database, every=5.0)
+    await first.look()
+    await insert(own_database, 3, queue="mail")
+    await second.look()
+    assert 'queue="mail"' not in await text_of(second), "the figures of the first are fresh"
+
+    await clock.advance(6)
+    await second.look()
+    await first.look()
+    for metrics in (first, second):
+        assert 'duly_runs_total{queue="mail",outcome="succeeded"} 3\n' in await text_of(metrics)
+
+    await insert(own_database, 4, queue="mail")
+    await clock.advance(6)
+    third = a_metrics(own_database, every=5.0)
+    assert 'duly_runs_total{queue="mail",outcome="succeeded"} 7\n' in await scraped(third), "a process that began late"
+
+
+async def test_turn_that_ends_late_counts_nothing_twice(own_database, clock):
+    """A process that sleeps in its turn, and writes after another had the next one."""
+    slow, quick = a_metrics(own_database, every=5.0), a_metrics(own_database, every=5.0)
+    await slow.look()
+    await insert(own_database, 3, queue="mail")
+    await clock.advance(6)
+    turn = await own_database.fetch_one(SQL["take_turn"], timedelta(seconds=5))
+    await clock.advance(6)
+    await quick.look()
+    assert await own_database.fetchval(SQL["keep"], turn["turn"], turn["figures"]) is None
+    await clock.advance(6)
+    await slow.look()
+
+    assert 'duly_runs_total{queue="mail",outcome="succeeded"} 3\n' in await text_of(slow)
+
+
+async def test_lease_expiries_and_shard_grants_are_counted_in_the_database(own_database):
+    metrics = a_metrics(own_database)
+    await a_scheduler(own_database)
+    worker_id = await a_worker(own_database)
+    heartbeat = await own_database.fetchval("select heartbeat from duly.workers")
+    for _ in range(2):
+        await workers.expire(own_database, worker_id, heartbeat, clock_stepped=True)
+
+    text = await scraped(metrics)
+    assert "duly_lease_expiries_total 1\n" in text
+    assert "duly_shard_grants_total 64\n" in text
+    assert ("duly_schedulers 1\n" in text, "duly_shards_held 64\n" in text) == (True, True)
+
+
+async def test_oldest_run_counts_however_many_are_before_it_in_the_table(own_database, clock, monkeypatch):
+    monkeypatch.setattr(installation, "COUNTED_MAX", 10)
+    await a_ready_run(own_database, queue="zeta")
+    await clock.advance(100)
+    for _ in range(12):
+        await a_ready_run(own_database, queue="mail")
+    await own_database.execute("update duly.ready set is_unroutable = is_unroutable where queue = 'zeta'")
+
+    assert 'duly_queue_oldest_age_seconds{queue="zeta",lane="live"} 100.0\n' in await scraped(a_metrics(own_database))
+
+
+async def test_depth_and_age_are_those_of_a_lane(own_database, clock):
+    await a_ready_run(own_database, queue="mail")
+    await clock.advance(30)
+    await a_ready_run(own_database, queue="mail", priority=5)
+    await own_database.execute("update duly.ready set priority = 105 where due_at < duly.clock_now() - interval '10 s'")
+
+    text = await scraped(a_metrics(own_database))
+    for lane, age in (("live", 0.0), ("backfill", 30.0)):
+        assert f'duly_queue_depth{{queue="mail",lane="{lane}"}} 1\n' in text
+        assert f'duly_queue_oldest_age_seconds{{queue="mail",lane="{lane}"}} {age}\n' in text
+
+
+async def test_database_health_shows_what_holds_vacuum_back(own_database):
+    async with own_database.transaction() as transaction:
+        await transaction.execute("select pg_current_xact_id()")
+        for _ in range(5):
+            await own_database.execute("select pg_current_xact_id()")
+        ages = {
+            one.labels["holder"]: one.value
+            for family in parse_text(await scraped(a_metrics(own_database)))
+            if family.name == "duly_database_xmin_age_transactions"
+            for one in family.samples
+        }
+    assert set(ages) == {"transaction", "prepared", "slot", "replica"}
+    assert ages["transaction"] >= 5
+
+
+async def test_queues_show_their_depth_and_age_and_do_not_vanish_when_empty(metrics, database, clock):
+    await metrics.look()
+    await insert(database, 1, queue="mail")
     await a_ready_run(database, queue="mail")
     await clock.advance(30)
-    assert 'duly_queue_oldest_age_seconds{queue="mail"} 30.0' in (await metrics.scrape(""))[0].decode()
+    assert 'duly_queue_oldest_age_seconds{queue="mail",lane="live"} 30.0' in await scraped(metrics)
 
     await database.execute("delete from duly.ready")
-    assert 'duly_queue_depth{queue="mail"} 0.0' in (await metrics.scrape(""))[0].decode()
+    assert 'duly_queue_depth{queue="mail",lane="live"} 0\n' in await scraped(metrics)
 
 
 async def test_pauses_are_counted_by_scope_without_names(metrics, database):
@@ -164,38 +284,41 @@ async def test_pauses_are_counted_by_scope_without_names(metrics, database):
     text = (await metrics.scrape(""))[0].decode()
     lines = [line for line in text.splitlines() if line.startswith("duly_pauses{")]
     assert lines == [
-        'duly_pauses{scope="everything"} 1.0',
-        'duly_pauses{scope="queue"} 1.0',
-        'duly_pauses{scope="tenant"} 2.0',
-        'duly_pauses{scope="queue_of_tenant"} 1.0',
+        'duly_pauses{scope="everything"} 1',
+        'duly_pauses{scope="queue"} 1',
+        'duly_pauses{scope="tenant"} 2',
+        'duly_pauses{scope="queue_of_tenant"} 1',
     ]
 
     await resume_scope(database, EVERYTHING)
-    assert 'duly_pauses{scope="everything"} 0.0' in (await metrics.scrape(""))[0].decode()
+    assert 'duly_pauses{scope="everything"} 0' in (await metrics.scrape(""))[0].decode()
 
 
-async def test_metrics_keep_their_last_values_without_a_database(database_url):
-    database = await Database(database_url).open()
-    parts = parts_of(database)
-    metrics = Metrics(parts.vitals, Log("metrics"))
-    parts.reaper.reaped = 2
+async def test_scrape_without_a_database_has_the_last_figures_and_their_age(database_url, clock):
+    database = await Database(database_url, clock=clock).open()
+    metrics = a_metrics(database)
+    assert "duly_database_up 1\n" in await scraped(metrics)
     await database.close()
+    await clock.advance(40)
 
-    assert "duly_lease_expiries_total 2.0" in (await metrics.scrape(""))[0].decode()
+    text = await scraped(metrics)
+    assert "duly_database_up 0\n" in text
+    assert "duly_staging_lag_seconds 0.0\n" in text
+    assert "duly_figures_age_seconds 40.0\n" in text
 
 
-def test_a_histogram_cumulates():
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 9.0):
-        histogram.observe(value)
-
-    samples = {sample.labels.get("le", sample.name): sample.value for sample in histogram.family("x", "").samples}
-    assert samples == {"1.0": 2, "2.0": 3, "+Inf": 4, "x_count": 4, "x_sum": 12.0}
+async def test_read_only_database_is_not_up(database_url, clock):
+    async with Database(database_url, size_max=1, clock=clock) as database:
+        metrics = a_metrics(database, every=5.0)
+        assert "duly_database_up 1\n" in await text_of(metrics)
+        await database.execute("set default_transaction_read_only = on")
+        await clock.advance(6)
+        assert "duly_database_up 0\n" in await text_of(metrics)
 
 
 async def test_each_role_tells_how_far_the_clock_of_its_host_is(own_database):
     """Of several processes of a role on a host the one that is furthest away counts."""
-    metrics = Metrics(parts_of(own_database).vitals, Log("test"))
+    metrics = a_metrics(own_database)
     await clocks.record(own_database, ["worker"], "one:1")
     await clocks.record(own_database, ["worker"], "one:2", lambda: host_now() - timedelta(hours=1))
     await own_database.execute("update duly.clock_high_water set at = duly.clock_now() + interval '90 seconds'")
@@ -203,7 +326,7 @@ async def test_each_role_tells_how_far_the_clock_of_its_host_is(own_database):
     text = (await metrics.scrape("text/plain"))[0].decode()
 
     [offset] = [line for line in text.splitlines() if line.startswith("duly_clock_offset_seconds{")]
-    assert offset.startswith(f'duly_clock_offset_seconds{{host="{this_host()}",role="worker"}} -')
+    assert offset.startswith(f'duly_clock_offset_seconds{{role="worker",host="{this_host()}"}} -')
     assert float(offset.split()[-1]) == pytest.approx(-3600, abs=2)
     [back] = [line for line in text.splitlines() if line.startswith("duly_database_clock_set_back_seconds ")]
     assert float(back.split()[-1]) == pytest.approx(90, abs=5)

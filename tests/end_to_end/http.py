@@ -16,22 +16,20 @@ from duly.api.health import Vitals
 from duly.api.metrics.collector import Metrics
 from duly.api.server.listen import listen
 from duly.api.server.server import Server
+from duly.bench.chaos.evidence import SINK, Arrival, Sink
 from duly.cli.up.dispatcher import opened_dispatcher
 from duly.log import Log
 from duly.store.connection.database import Database
-from tests.end_to_end.app import SINK
-from tests.end_to_end.sink import Arrival, Sink
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "http_worker.py"
 SLOW_SECONDS = 1.5
+LOOK_SECONDS = 0.25  # at the figures of metrics
 
 
 class Pulse(msgspec.Struct):
     """What a scheduler would tell of itself; this process has none."""
 
     shards: int = 0
-    staged: int = 0
-    stage_seconds: float = 0.0
     lag_seconds: float = 0.0
     stepped_at: float | None = None
 
@@ -42,8 +40,8 @@ async def run_api(url: str, name: str, port: str) -> None:
         Database(url, size_max=4, command_timeout=2.0, application=name) as database,
         opened_dispatcher(database) as door,
     ):
-        vitals = Vitals(database, Pulse(), lambda: None, lambda: 0, 1.0, 5.0)
-        app = create(vitals, Metrics(vitals, Log("metrics")), Log("api"), door)
+        vitals = Vitals(database, Pulse(), lambda: None, 1.0, 5.0)
+        app = create(vitals, Metrics(vitals.database, Log("metrics"), every=LOOK_SECONDS), Log("api"), door)
         server = Server(app, listen("127.0.0.1", int(port)))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
         await server.run()

@@ -8,11 +8,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from tests.end_to_end import checker
-from tests.end_to_end.checker import Departure, Evidence, Record
-from tests.end_to_end.client import Acknowledged
-from tests.end_to_end.house import Strike
-from tests.end_to_end.sink import Arrival
+from duly.bench.chaos import checker
+from duly.bench.chaos.evidence import Acknowledged, Arrival, Departure, Evidence, Record, Strike
+from tests.end_to_end import figures
 
 NOON = 1_790_000_000.0
 RUN, JOB = UUID(int=1), UUID(int=2)
@@ -108,14 +106,14 @@ def test_a_run_may_be_cancelled_while_it_waits_for_its_next_attempt():
 
 
 def test_the_delay_of_a_take_over_counts_from_the_kill():
-    assert [*checker.restart_delays(TAKEN_OVER, 5.0).values()] == [[pytest.approx(3.8)]]
-    assert checker.hand_on_delays(TAKEN_OVER, 5.0) == [pytest.approx(-0.2)], "it was due all the time"
+    assert [*figures.restart_delays(TAKEN_OVER, 5.0).values()] == [[pytest.approx(3.8)]]
+    assert figures.hand_on_delays(TAKEN_OVER, 5.0) == [pytest.approx(-0.2)], "it was due all the time"
     assert checker.duplicates(TAKEN_OVER) == 1
 
 
 def test_checker_counts_losses_from_the_kill_on():
-    assert [checker.lost_after(TAKEN_OVER, NOON, seconds) for seconds in (3.4, 3.5)] == [0, 1]
-    assert checker.lost_after(TAKEN_OVER, NOON + 3.5, 10) == 0
+    assert [figures.lost_after(TAKEN_OVER, NOON, seconds) for seconds in (3.4, 3.5)] == [0, 1]
+    assert figures.lost_after(TAKEN_OVER, NOON + 3.5, 10) == 0
 
 
 @pytest.mark.parametrize(("begin", "is_left_out"), [(1.0, True), (3.9, True), (5.3, False)])
@@ -124,14 +122,14 @@ def test_restart_delay_counts_a_restart_due_before_postgresql_was_killed(begin, 
     late = TAKEN_OVER._replace(
         arrivals=[a_call(1, 0.1), a_call(2, 8.0)], strikes=[*TAKEN_OVER.strikes, too], records=[]
     )
-    assert [*checker.restart_delays(late, 5.0).values()] == ([] if is_left_out else [[pytest.approx(7.8)]])
+    assert [*figures.restart_delays(late, 5.0).values()] == ([] if is_left_out else [[pytest.approx(7.8)]])
 
 
 def test_a_schedule_is_silent_from_a_moment_to_its_next_call():
     quiet = SCHEDULE._replace(arrivals=[occurrence(0), occurrence(4)])
 
     def delays(evidence: Evidence, begin: float, end: float) -> list[float]:
-        return [round(delay, 3) for delay in checker.fire_delays(evidence, NOON + begin, NOON + end)]
+        return [round(delay, 3) for delay in figures.fire_delays(evidence, NOON + begin, NOON + end)]
 
     assert delays(SCHEDULE, 0.5, 3.5) == [0.1, 0.1, 0.1]
     assert delays(quiet, 0.5, 3.5) == [3.1, 2.1, 1.1]

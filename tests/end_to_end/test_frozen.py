@@ -4,8 +4,9 @@ import time
 
 import pytest
 
+from duly.bench.chaos import checker
 from duly.scheduler.service import LEASE
-from tests.end_to_end import checker
+from tests.end_to_end import figures
 from tests.end_to_end.aftermath import calm_down, gathered, verified
 from tests.end_to_end.house import House, a_house, sleep_until, wait_until
 
@@ -53,7 +54,7 @@ def test_frozen_scheduler_that_resumes_stages_nothing_and_delays_nothing(tmp_pat
     assert set(stale) <= {0}, "a stale epoch stages nothing"
     assert checker.findings(evidence) == []
     assert broken == []
-    assert max(checker.latenesses(evidence, began, end - DELAY_SECONDS)) <= DELAY_SECONDS
+    assert max(figures.latenesses(evidence, began, end - DELAY_SECONDS)) <= DELAY_SECONDS
 
 
 def freeze(house: House) -> float:

@@ -42,7 +42,7 @@ def test_after_crashes_of_the_server_streams_and_counters_have_every_end(tmp_pat
         calm_down(house)
         audience.check_streams()
         [(recorded,)] = house.ask("select count(*) from duly.attempts")
-        assert audience.counted() == [recorded, recorded]
+        wait_until(lambda: audience.counted() == [recorded, recorded], 10, what="every end in the counters")
         assert verified(house) == []
 
 
@@ -53,7 +53,7 @@ def test_event_streams_and_counters_continue_after_a_failover_and_report_gaps(tm
         time.sleep(4)
         failed_at = time.time()
         pair.fail_over()
-        wait_until(lambda: all(map(audience.is_cut_off, ("api0", "api1"))), 20, what="counters that were cut off")
+        wait_until(lambda: any(map(audience.is_cut_off, ("api0", "api1"))), 20, what="counters that were cut off")
         regained_at = time.time()
         assert client.wait(60) == 0, house.last_words("client")
         calm_down(house)
@@ -101,7 +101,7 @@ class Audience:
         return [sum(map(float, COUNTED.findall(answer.raise_for_status().text))) for answer in answers]
 
     def is_cut_off(self, api: str) -> bool:
-        """Say whether the counters of an API had to start over from the present."""
+        """Say whether an API that read the figures for both had to go on from the present."""
         return "metrics_cut_off" in (self._house.folder / f"{api}.log").read_text()
 
     def check_streams(self) -> None:

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import pytest
 
+from duly.bench.chaos import checker
+from duly.bench.chaos.evidence import Evidence, Sink
 from duly.domain.runs.run import HORIZON
-from tests.end_to_end import checker
+from tests.end_to_end import figures
 from tests.end_to_end.aftermath import calm_down, gathered, verified
 from tests.end_to_end.app import LASTING_SECONDS, STEADY_SECONDS
-from tests.end_to_end.checker import Evidence
 from tests.end_to_end.client import SCHEDULES, read_ledger, submit_lasting
 from tests.end_to_end.house import (
     LEASE_SECONDS,
@@ -32,7 +33,6 @@ from tests.end_to_end.house import (
     wait_until,
 )
 from tests.end_to_end.role import THREADS
-from tests.end_to_end.sink import Sink
 
 ROUND_SECONDS = 9.0
 START_AGAIN_SECONDS = LEASE_SECONDS + 2.0
@@ -107,7 +107,7 @@ def strike_all(house: House, chance: random.Random, *, stays_dead: bool) -> Blow
     """
     scheduler = anyone("scheduler", SCHEDULERS, chance)
     if house.strikes:
-        sleep_until(house.strikes[-1].back_at + checker.GRACE_SECONDS)
+        sleep_until(house.strikes[-1].back_at + figures.GRACE_SECONDS)
     wait_until(lambda: is_calm(house), 20, what="nothing is late", pause=0.1)
     wait_until(lambda: shards_of(house, scheduler) >= SHARE, 10, what=f"{scheduler} has its share")
     killed = house.kill(a_busy_worker(house, chance))
@@ -196,7 +196,7 @@ def busy_workers(house: House) -> list[str]:
 def has_fired(house: House, span: Span) -> bool:
     """Say whether every schedule has fired since its last moment in a span."""
     seen = Evidence(read_ledger(house.ledger), list(Sink(house.sink).read()), [], [], [])
-    return inf not in checker.fire_delays(seen, *span)
+    return inf not in figures.fire_delays(seen, *span)
 
 
 def judge_restarts(evidence: Evidence, blows: Sequence[Blow]) -> None:
@@ -206,12 +206,12 @@ def judge_restarts(evidence: Evidence, blows: Sequence[Blow]) -> None:
     had begun. Each runs in a child process of those who live, and there are only so many; they may have to be loaded first, which
     takes long where the machine has other things to do.
     """
-    delays = checker.restart_delays(evidence, LEASE_SECONDS)
+    delays = figures.restart_delays(evidence, LEASE_SECONDS)
     assert len(delays) == len(blows), "each had something in hand"
-    assert max(checker.hand_on_delays(evidence, LEASE_SECONDS)) <= HANDED_ON_SECONDS
+    assert max(figures.hand_on_delays(evidence, LEASE_SECONDS)) <= HANDED_ON_SECONDS
     for blow in blows:
         after = delays.get(blow.killed_at, [0.0])
-        line = checker.lost_after(evidence, blow.killed_at, START_AGAIN_SECONDS)
+        line = figures.lost_after(evidence, blow.killed_at, START_AGAIN_SECONDS)
         in_line = line * STEADY_SECONDS / (THREADS * (WORKERS - 1))
         loading = max(0.0, blow.loading_seconds - LOADING_SECONDS)
         assert min(after) <= START_AGAIN_SECONDS + loading, blow
@@ -222,17 +222,17 @@ def judge_take_overs(evidence: Evidence, spans: Sequence[Span]) -> None:
     """A dead scheduler delays nothing for long: neither its own schedules, of which it had half, nor the others."""
     assert spans
     for span in spans:
-        delays = checker.fire_delays(evidence, *span)
+        delays = figures.fire_delays(evidence, *span)
         assert len(delays) >= SCHEDULES
         assert max(delays) <= TAKE_OVER_SECONDS
 
 
 def report(evidence: Evidence, blows: Sequence[Blow]) -> None:
     """Print the figures."""
-    restarts = checker.restart_delays(evidence, LEASE_SECONDS)
+    restarts = figures.restart_delays(evidence, LEASE_SECONDS)
     delays = [delay for after in restarts.values() for delay in after]
-    late = [delay for blow in blows if blow.span for delay in checker.fire_delays(evidence, *blow.span)]
-    all_late = checker.latenesses(evidence, 0, float("inf"))
+    late = [delay for blow in blows if blow.span for delay in figures.fire_delays(evidence, *blow.span)]
+    all_late = figures.latenesses(evidence, 0, float("inf"))
     outcomes = Counter(record.outcome for record in evidence.records)
     calls_by_moment = sorted(call.at for call in evidence.arrivals)
     after = [

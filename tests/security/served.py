@@ -85,15 +85,14 @@ class Served:
         )
         vitals = Vitals(
             database=self._database,
-            scheduler=SimpleNamespace(shards=0, staged=0, stage_seconds=0.0, lag_seconds=0.0, stepped_at=None),
+            scheduler=SimpleNamespace(shards=0, lag_seconds=0.0, stepped_at=None),
             reaped_at=lambda: None,
-            lease_expiries=lambda: 0,
             tick_seconds=1.0,
             horizon_seconds=5.0,
             workers_expected=0,
             started=True,
         )
-        self._server = Server(create(vitals, Metrics(vitals, log), log, door), self._listener)
+        self._server = Server(create(vitals, Metrics(vitals.database, log), log, door), self._listener)
         self._serving = asyncio.get_running_loop().create_task(self._server.run())
         client = httpx.AsyncClient(base_url=self.url, timeout=30)
         self.front = Front(client, self._database, [], door)

@@ -8,18 +8,32 @@ import pytest
 from duly.api.admission import LoadShedding
 from duly.api.app import create
 from duly.api.metrics.collector import Metrics
-from duly.api.metrics.labels import LABELS_MAX, OF_TENANT_MAX, Labels
+from duly.domain.diagnosis.labels import LABELS_MAX, OF_TENANT_MAX, Labels
 from duly.domain.limits.overload import AGE_LIMIT, Overload
 from duly.domain.limits.pause import Scope
 from duly.log import Log
 from duly.moves.admin.pause import pause_scope
-from duly.store.reads.tail import Ended
 from tests.api.conftest import parts_of
 from tests.builders import a_ready_run, a_waiting_run
 from tests.cli.processes import running, wait_for
 from tests.security.doors import an_open_door
 
 SECRET = "merger-with-initech"
+# Of tenant 7 one in each of many queues, of tenant 8 one in `mail`.
+ENDED = """
+insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+                           queue, handler)
+select gen_random_uuid(), gen_random_uuid(), now, now, now, now, 1, tenant, 1, 'succeeded', 'succeeded', queue, 'greet'
+  from (select duly.clock_now() as now) as clock,
+       (select 7, 'queue-' || number from generate_series(1, $1) as number union all select 8, 'mail') as ended(tenant, queue)
+"""
+OVERLOADED = """
+insert into duly.overloads (tenant, queue, oldest_due_at, recorded_at)
+select tenant, queue, now - age, now
+  from (select duly.clock_now() as now) as clock,
+       (select 7, 'queue-' || number, interval '120 s' from generate_series(1, $1) as number
+        union all select 8, 'mail', interval '180 s') as overloaded(tenant, queue, age)
+"""
 
 
 @pytest.fixture
@@ -76,7 +90,7 @@ async def test_plain_readiness_shows_the_status_without_the_cause(front, databas
 
 async def test_an_address_of_its_own_needs_no_key(database):
     vitals = parts_of(database).vitals
-    apart: Any = create(vitals, Metrics(vitals, Log("test")), Log("test"))
+    apart: Any = create(vitals, Metrics(vitals.database, Log("test")), Log("test"))
     await a_ready_run(database, queue=SECRET)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(apart), base_url="http://apart") as client:
         assert SECRET in (await client.get("/metrics")).text
@@ -95,10 +109,10 @@ def test_up_serves_details_on_a_separate_loopback_port_when_configured(tmp_path)
         )  # It hears of the scheduler twice a second.
         assert httpx.get(f"{public}/metrics").status_code == 401
         key = {"Authorization": f"Bearer {(tmp_path / '.duly/api-key').read_text().strip()}"}
-        assert "duly_shards_held 64.0" in httpx.get(f"{public}/metrics", headers=key).text
+        assert "duly_shards_held 64\n" in httpx.get(f"{public}/metrics", headers=key).text
 
         assert apart.startswith("http://127.0.0.1:")
-        assert "duly_shards_held 64.0" in httpx.get(f"{apart}/metrics").text
+        assert "duly_shards_held 64\n" in httpx.get(f"{apart}/metrics").text
         assert "checks" in httpx.get(f"{apart}/readyz?verbose").json()
         assert process.interrupt() < 10
 
@@ -120,13 +134,14 @@ class TestLabels:
         assert admitted == LABELS_MAX
 
     async def test_runs_of_a_tenant_with_many_queues_are_counted_under_other(self, database):
-        totals = Metrics(parts_of(database).vitals, Log("test")).totals
-        for number in range(OF_TENANT_MAX + 5):
-            totals.add(Ended(7, f"queue-{number}", "succeeded", "succeeded", 0, 0, 1, 0.0, 0.0))
-        totals.add(Ended(8, "mail", "succeeded", "succeeded", 0, 0, 1, 0.0, 0.0))
+        metrics = Metrics(database, Log("test"), every=0)
+        await metrics.look()
+        await database.execute(ENDED, OF_TENANT_MAX + 5)
 
-        assert totals.runs["other", "succeeded"] == 5
-        assert totals.runs["mail", "succeeded"] == 1
+        for _ in range(2):  # A label that was given stays with its queue.
+            text = (await metrics.scrape(""))[0].decode()
+            assert 'duly_runs_total{queue="other",outcome="succeeded"} 5' in text
+            assert 'duly_runs_total{queue="mail",outcome="succeeded"} 1' in text
 
     async def test_depths_and_wanted_workers_of_another_tenant_stay_visible(self, database):
         for number in range(OF_TENANT_MAX + 5):
@@ -136,25 +151,26 @@ class TestLabels:
         await a_waiting_run(database, delay=600, queue="reports")
         for box in ("ready", "timers"):
             await database.execute(f"update duly.{box} set tenant = case when queue like '!%' then 7 else 8 end")
-        metrics = Metrics(parts_of(database).vitals, Log("test"))
+        metrics = Metrics(database, Log("test"))
 
         text = (await metrics.scrape(""))[0].decode()
 
-        assert 'duly_queue_depth{queue="mail"} 1.0' in text
-        assert 'duly_queue_depth{queue="other"} 5.0' in text
+        assert 'duly_queue_depth{queue="mail",lane="live"} 1' in text
+        assert 'duly_queue_depth{queue="other",lane="live"} 5' in text
         assert 'duly_desired_workers{queue="reports"}' in text
-        assert text.count("duly_queue_depth{") == OF_TENANT_MAX + 2
+        assert text.count('lane="live"') == 2 * (OF_TENANT_MAX + 2)
 
     async def test_overloads_and_refusals_of_a_tenant_share_a_label_of_that_tenant(self, database):
-        metrics, shedding = Metrics(parts_of(database).vitals, Log("test")), LoadShedding(database)
-        overloads = [Overload(7, f"queue-{number}", AGE_LIMIT * 2, AGE_LIMIT) for number in range(OF_TENANT_MAX + 5)]
-        metrics.totals.overloads = [*overloads, Overload(8, "mail", AGE_LIMIT * 3, AGE_LIMIT)]
-        for one in metrics.totals.overloads:
-            shedding._counted(one, 9)
+        metrics, shedding = Metrics(database, Log("test")), LoadShedding(database)
+        metrics.add(shedding)
+        await database.execute(OVERLOADED, OF_TENANT_MAX + 5)
+        for tenant, queue in await database.fetch("select tenant, queue from duly.overloads"):
+            shedding._counted(Overload(tenant, queue, AGE_LIMIT * 2, AGE_LIMIT), 9)
 
-        ages = metrics.totals._overload_ages()
-        [shed] = list(shedding.collect())
+        text = (await metrics.scrape(""))[0].decode()
 
-        assert (ages[7, "other"], ages[8, "mail"], len(ages)) == (120.0, 180.0, OF_TENANT_MAX + 2)
-        counted = {(one.labels["tenant"], one.labels["queue"]): one.value for one in shed.samples}
-        assert (counted["7", "other"], counted["8", "mail"]) == (5, 1)
+        assert 'duly_queue_overload_age_seconds{tenant="7",queue="other"} 120.0' in text
+        assert 'duly_queue_overload_age_seconds{tenant="8",queue="mail"} 180.0' in text
+        assert text.count("duly_queue_overloaded{") == OF_TENANT_MAX + 2
+        assert 'duly_api_shed_submissions_total{tenant="7",queue="other"} 5' in text
+        assert 'duly_api_shed_submissions_total{tenant="8",queue="mail"} 1' in text

@@ -13,11 +13,10 @@ from datetime import datetime
 from types import TracebackType
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from duly.api.metrics.labels import OTHER, Labels
+from duly.api.metrics.definitions import Family
 from duly.api.problems import QUOTA_SECONDS, Refusal
+from duly.domain.diagnosis.labels import OTHER, Labels
 from duly.domain.errors import DulyError, Shed
 from duly.domain.limits.overload import Overload, is_shed
 from duly.domain.runs.run import HORIZON
@@ -43,6 +42,8 @@ EVENTS = OpenKind("event streams", 50, 100, 1_000, "Close some, or share one str
 LOGS = OpenKind("log streams", 25, 50, 200, "Close some, or read the log by pages.")
 WAITS = OpenKind("waiting requests", 100, 200, 1_000, "Retry when some have ended, or without Prefer: wait.")
 CLAIMS = OpenKind("waiting claims", 200, 400, 2_000, "Retry when some have ended, or claim with wait 0.")
+
+ARCHIVES = OpenKind("reads of the archive", 2, 2, 16, "Retry when they have ended, or ask for a shorter time range.")
 
 
 class OpenRequest:
@@ -103,7 +104,7 @@ class OpenRequests:
         return OpenRequest(self._counts, tuple(limits))
 
 
-class LoadShedding(Collector):
+class LoadShedding:
     """Refuses work of low priority from tenants that are overloaded in its queue. One for each process."""
 
     def __init__(self, database: Database) -> None:
@@ -142,16 +143,9 @@ class LoadShedding(Collector):
         self._shed[str(found.tenant), found.queue if is_admitted else OTHER] += 1
         return found.refusal(priority)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """Return the number of refusals."""
-        shed = CounterMetricFamily(
-            "duly_shed_submissions",
-            "Submits refused because the tenant is overloaded in the queue.",
-            labels=["tenant", "queue"],
-        )
-        for label, count in sorted(self._shed.items()):
-            shed.add_metric(label, count)
-        yield shed
+        yield Family("duly_api_shed_submissions_total", sorted(self._shed.items()))
 
 
 async def admit(admission: Admission, identity: Identity, headers: dict[str, str], count: int) -> None:

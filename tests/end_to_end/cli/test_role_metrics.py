@@ -48,14 +48,20 @@ def test_a_worker_counts_its_own_runs(up):
         up.duly("run", "shout", "word=broken", "--queue", "figures", "--app", "counted:app", "--wait")
 
         text = get("/metrics")[1]
-        assert "duly_worker_runs_started_total 2.0" in text
-        assert 'duly_worker_runs_ended_total{outcome="succeeded"} 1.0' in text
-        assert 'duly_worker_runs_ended_total{outcome="failed"} 1.0' in text
-        assert "duly_worker_start_delay_seconds_count 2.0" in text
-        assert "duly_worker_runs_held 0.0" in text
-        assert 'duly_worker_slots{pool="plain"} 10.0' in text
+        assert "duly_worker_runs_started_total 2\n" in text
+        assert 'duly_worker_runs_ended_total{outcome="succeeded"} 1\n' in text
+        assert 'duly_worker_runs_ended_total{outcome="failed"} 1\n' in text
+        assert "duly_worker_start_delay_seconds_count 2\n" in text
+        assert "duly_worker_runs_claimed_total 2\n" in text
+        assert "duly_worker_settle_duration_seconds_count 2\n" in text
+        assert "duly_worker_runs_held 0\n" in text
+        assert 'duly_worker_slots{pool="plain"} 10\n' in text
         assert "duly_worker_loop_age_seconds" in text
-        assert "duly_runs_total" not in text, "the API counts history, and a sum over processes must not count it twice"
+        wait_for(lambda: 'duly_dead_letters_total{queue="figures"} 1\n' in get("/metrics")[1])
+        text = get("/metrics")[1]
+        assert 'duly_runs_total{queue="figures",outcome="succeeded"} 1\n' in text, "of the installation"
+        assert 'duly_fire_skew_seconds_bucket{queue="figures",le="1.0"}' in text
+        assert 'duly_queue_depth{queue="figures",lane="live"} 0\n' in text
         assert get("/elsewhere")[0] == 404
         assert process.interrupt() < 10
     assert process.process.returncode == 0
@@ -85,7 +91,9 @@ def test_scheduler_metrics_show_staged_runs_and_held_shards(up):
         assert {check["name"] for check in json.loads(text)["checks"]} >= {"stage_age_seconds", "shards_held"}
 
         text = get("/metrics")[1]
-        assert "duly_shards_held" in text
+        assert "duly_scheduler_shards_held" in text
+        assert "duly_scheduler_tick_duration_seconds_count" in text
+        assert "duly_shards_held 64\n" in wait_for(lambda: "duly_shards_held" in (seen := get("/metrics")[1]) and seen)
         assert "duly_scheduler_runs_staged_total" in text
         assert 'duly_scheduler_round_age_seconds{loop="' in text
         assert process.interrupt(signal.SIGTERM) < 10
@@ -94,7 +102,7 @@ def test_scheduler_metrics_show_staged_runs_and_held_shards(up):
 def test_an_api_serves_its_figures_apart_and_nothing_else_there(up):
     with serving("api", "--port", "0", cwd=up.folder) as (process, get):
         assert get("/livez")[0] == 200
-        assert "duly_http_requests" in get("/metrics")[1]
+        assert "duly_api_requests" in get("/metrics")[1]
         assert get("/v1/jobs")[0] == 404
         assert process.interrupt(signal.SIGTERM) < 5
 

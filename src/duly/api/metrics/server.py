@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 from duly import __version__
 from duly.api.health import Check
+from duly.api.metrics.collector import LOOK_SECONDS, Collector, Metrics
 from duly.api.server.server import Server
+from duly.domain.errors import DulyError
+from duly.log import Log
+from duly.store.connection.database import Database
 
 # Scrapers come alone; the limit keeps strangers from using up the process's descriptors.
 _CONNECTIONS_MAX, _CONNECTIONS_PER_ADDRESS_MAX = 64, 32
@@ -36,17 +38,23 @@ def metrics_server(app: Any, listener: socket.socket) -> Server:
 
 
 class RoleServer:
-    """Serves the figures of one process on a bound socket."""
+    """Serves the figures of one process, and of the installation, on a bound socket and a connection of its own."""
 
     def __init__(
-        self, listener: socket.socket, collectors: Sequence[Collector], checks: Callable[[], list[Check]]
+        self,
+        listener: socket.socket,
+        database: Database,
+        collector: Collector,
+        checks: Callable[[], list[Check]],
+        age_limit: timedelta,
     ) -> None:
-        registry = CollectorRegistry(auto_describe=False)
-        for collector in collectors:
-            registry.register(collector)
+        self._database = database
+        self._log = Log("metrics")
+        self._metrics = metrics = Metrics(database, self._log, age_limit)
+        metrics.add(collector)
 
         async def answer(scope: Any, receive: Any, send: Any) -> None:
-            status, content_type, body = _answer(scope, registry, checks)
+            status, content_type, body = await _answer(scope, metrics, checks)
             headers = [
                 (b"content-type", content_type.encode()),
                 (b"content-length", b"%d" % len(body)),
@@ -68,10 +76,28 @@ class RoleServer:
         self._thread.join(_STOP_SECONDS)
 
     def _serve(self) -> None:
-        asyncio.run(self._server.run())
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        looking = asyncio.create_task(self._keep_looking())
+        try:
+            await self._server.run()
+        finally:
+            looking.cancel()
+            await asyncio.wait({looking})
+
+    async def _keep_looking(self) -> None:
+        """Look at the installation for ever; a database that cannot be used is tried again."""
+        while True:
+            try:
+                async with self._database:
+                    await self._metrics.run()
+            except DulyError as error:
+                self._log.warning("metrics_stale", error=str(error))
+            await self._database.clock.sleep(LOOK_SECONDS)
 
 
-def _answer(scope: Any, registry: CollectorRegistry, checks: Callable[[], list[Check]]) -> tuple[int, str, bytes]:
+async def _answer(scope: Any, metrics: Metrics, checks: Callable[[], list[Check]]) -> tuple[int, str, bytes]:
     """Return the status, the content type and the body of an answer."""
     path, query = scope["path"], scope["query_string"].decode("latin-1")
     if scope["method"] not in ("GET", "HEAD"):
@@ -82,8 +108,8 @@ def _answer(scope: Any, registry: CollectorRegistry, checks: Callable[[], list[C
         )
     if path == "/metrics":
         accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
-        encode, content_type = choose_encoder(accept.decode("latin-1"))
-        return 200, content_type, encode(registry)
+        body, content_type = await metrics.scrape(accept.decode("latin-1"))
+        return 200, content_type, body
     if path in ("/livez", "/healthz"):
         return 200, "application/json", msgspec.json.encode({"status": "alive", "version": __version__})
     if path == "/readyz":

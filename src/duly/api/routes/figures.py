@@ -53,7 +53,7 @@ _SHARES = (50, 95, 99)
 _BECAME = ("succeeded", "retried", "dead", "skipped", "cancelled")
 
 
-@routes.add("GET /v1/series", responses={200: Series}, refuses=("invalid_option",))
+@routes.add("GET /v1/series", responses={200: Series}, refuses=("invalid_option",), may_lag=True)
 async def read_series(call: Call[SeriesQuery, None]) -> Response:
     """Read completed runs over time: counts, the share of successes, and percentiles of start delay and duration.
 
@@ -73,7 +73,7 @@ async def read_series(call: Call[SeriesQuery, None]) -> Response:
     )
 
 
-@routes.add("GET /v1/overview", responses={200: Overview}, in_session=False)
+@routes.add("GET /v1/overview", responses={200: Overview}, in_session=False, may_lag=True)
 async def read_overview(call: Call[Nothing, None]) -> Response:
     """Read the current state: four numbers, each queue, and what needs a person.
 
@@ -119,7 +119,7 @@ async def read_overview(call: Call[Nothing, None]) -> Response:
     return Response(200, shown)
 
 
-@routes.add("GET /v1/upcoming", responses={200: UpcomingFires}, in_session=False)
+@routes.add("GET /v1/upcoming", responses={200: UpcomingFires}, in_session=False, may_lag=True)
 async def read_upcoming(call: Call[Nothing, None]) -> Response:
     """Count the fires of the next hour, minute by minute."""
     now = (await call.database.read_clock()).replace(second=0, microsecond=0)
@@ -132,7 +132,7 @@ async def read_upcoming(call: Call[Nothing, None]) -> Response:
     return Response(200, UpcomingFires(minutes=minutes, is_complete=is_complete))
 
 
-@routes.add("GET /v1/jobs/{job_id}/days", responses={200: JobDays}, refuses=("invalid_option",))
+@routes.add("GET /v1/jobs/{job_id}/days", responses={200: JobDays}, refuses=("invalid_option",), may_lag=True)
 async def read_job_days(call: Call[DaysQuery, None]) -> Response:
     """Count the outcomes of a schedule's occurrences, day by day of a time zone."""
     job_id = call.id("job_id")

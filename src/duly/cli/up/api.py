@@ -17,7 +17,7 @@ from duly.api.metrics.server import metrics_server
 from duly.api.server.file_descriptors import raise_limit
 from duly.api.server.listen import Tls, address_of, listen, reach_of, read_tls, refuse_without_keys
 from duly.api.server.server import Server
-from duly.cli.connect import database_url, run_loop
+from duly.cli.connect import database_url
 from duly.cli.flags.settings import span, with_settings
 from duly.cli.render.say import say
 from duly.cli.up.dispatcher import opened_at, pages_of
@@ -26,6 +26,7 @@ from duly.cli.up.scheduler import process_name
 from duly.cli.up.stopping import stop_on_signals
 from duly.domain.runs.run import HORIZON
 from duly.log import Log
+from duly.moves.admin.notifications import keep_watching
 from duly.scheduler.service import TICK_SECONDS
 from duly.settings import Settings
 from duly.store.connection.database import Database
@@ -33,6 +34,7 @@ from duly.store.schema import migrate
 from duly.store.tables import clocks
 from duly.store.tenancy import api_keys
 from duly.store.tenancy.keyring import keyring_of
+from duly.worker import loop
 
 
 @click.command
@@ -53,7 +55,7 @@ def api(settings: Settings) -> None:
     """Serve the HTTP API, health and metrics. Schedulers and workers run elsewhere, on the same database."""
     tls = read_tls(settings.tls_certificate, settings.tls_key)
     with listen(settings.host, settings.port, tls=tls, plain_http=settings.plain_http, command="duly api") as listener:
-        run_loop(_run(settings, listener, tls))
+        loop.run(_run(settings, listener, tls))
 
 
 async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> None:
@@ -63,7 +65,7 @@ async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> 
         await migrate.check(database)
         refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))
         vitals = vitals_of(database)
-        metrics = Metrics(vitals, Log("metrics"), span(settings, "queue_age_limit"))
+        metrics = Metrics(database, Log("metrics"), span(settings, "queue_age_limit"), dispatcher.services.replica)
         servers = [
             server_of(settings, create(vitals, metrics, Log("api"), dispatcher, pages_of(settings)), listener, tls)
         ]
@@ -104,7 +106,8 @@ async def serve(
 
     loop = asyncio.get_running_loop()
     stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
-    parts = [metrics.run(), clocks.keep_recording(database, ["api"], process_name(), Log("api"))]
+    log = Log("api")
+    parts = [metrics.run(), keep_watching(database, log), clocks.keep_recording(database, ["api"], process_name(), log)]
     beside = [asyncio.create_task(part) for part in (*parts, *([watch(stop)] if watch else []))]
     try:
         await asyncio.gather(*(one.run(on_start) for one in servers))
@@ -119,7 +122,6 @@ def vitals_of(database: Database) -> Vitals:
         database=database,
         scheduler=None,
         reaped_at=None,
-        lease_expiries=None,
         tick_seconds=TICK_SECONDS,
         horizon_seconds=HORIZON.total_seconds(),
         started=True,

@@ -16,6 +16,7 @@ from duly.api.server.listen import address_of, refuse_without_keys
 from duly.cli.render.screen import Screen
 from duly.cli.up import demo, scheduler
 from duly.cli.up.egress import keep_egress, may_call_loopback
+from duly.cli.up.figures import SchedulerFigures
 from duly.cli.up.first_key import FirstKey, first_key, print_key
 from duly.cli.up.http_part import HttpPart, PartReport, Start
 from duly.cli.up.local_socket import close_locally, listen_locally
@@ -26,6 +27,7 @@ from duly.cli.up.workforce import Workforce
 from duly.clock import Rng, SystemClock
 from duly.domain.counting import some
 from duly.domain.errors import DatabaseUnusable, Refused
+from duly.domain.runs.run import NOTIFICATIONS
 from duly.log import Log
 from duly.outbound.shapes import egress_of
 from duly.settings import Settings
@@ -105,6 +107,7 @@ class House:
         self._http.serve(Start(self._settings, self._postgres.url, self._postgres.data, len(self._workforce)))
         await self._workforce.start()
         self._stager, self._maintenance = scheduler.build(self._settings, database, self._name)
+        self._figures = SchedulerFigures(self._stager, self._maintenance)
         for name, part in self._parts():
             self._spawn(name, part)
         self._spawn("host clock", clocks.keep_recording(database, ["scheduler"], self._name, Log("up")))
@@ -120,6 +123,7 @@ class House:
             ("maintenance", self._maintenance.run()),
             ("reporting", self._http.keep_delivering(self._report)),
             ("watch", self._watch()),
+            ("figures", self._workforce.keep_reading()),
         ]
 
     def _spawn(self, name: str, part: Coroutine[Any, Any, None]) -> None:
@@ -142,13 +146,11 @@ class House:
             reported_at=now,
             started=self._is_ready,
             shards=health.shards,
-            staged=health.staged,
-            stage_seconds=health.stage_seconds,
             lag_seconds=health.lag_seconds,
             stepped_at=health.stepped_at,
             reaped_at=self._maintenance.reaped_at,
-            lease_expiries=self._maintenance.reaper.reaped,
             rounds=self._maintenance.rounds.ages(now),
+            families=[*self._figures.collect(), *self._workforce.families()],
         )
 
     def _child_died(self, what: str, status: int) -> None:
@@ -226,7 +228,7 @@ class House:
         self._log.info("stopped", seconds=self._clock.monotonic() - began)
 
     async def _let_loops_end(self) -> None:
-        endless = [task for task in self._tasks if task.get_name() in ("reporting", "watch", "demo")]
+        endless = [task for task in self._tasks if task.get_name() in ("reporting", "watch", "figures", "demo")]
         for task in endless:
             task.cancel()
         if not self._tasks:
@@ -247,10 +249,10 @@ def _allowed(settings: Settings) -> list[str]:
 
 
 def _work(serving: Sequence[WorkerRow]) -> str:
-    """Describe how many workers serve what."""
+    """Describe how many workers serve what, but for the queue of notifications, which nobody asked for."""
     if not serving:
         return "none; name an app for one: duly up --app module:app"
-    queues = list(dict.fromkeys(queue for row in serving for queue in row.queues))
+    queues = list(dict.fromkeys(queue for row in serving for queue in row.queues if queue != NOTIFICATIONS))
     return (
         f"{some(len(serving), 'process', 'processes')}, {'queue' if len(queues) == 1 else 'queues'} {', '.join(queues)}"
     )

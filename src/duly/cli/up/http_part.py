@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from duly.api.metrics.definitions import Family
 from duly.cli.up.children import Child, Keeper
 from duly.clock import Clock
 from duly.log import Log
@@ -38,20 +39,18 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class PartReport(msgspec.Struct):
-    """The state of the scheduler and the maintenance beside it; moments are those of the monotonic clock, which
-    processes share.
+    """The state of the scheduler and the maintenance beside it, and the metrics of all but the HTTP process. Moments are
+    those of the monotonic clock, which processes share.
     """
 
     reported_at: float
     started: bool
     shards: int
-    staged: int
-    stage_seconds: float
     lag_seconds: float
     stepped_at: float | None
     reaped_at: float | None
-    lease_expiries: int
     rounds: Mapping[str, float]
+    families: list[Family]
 
 
 class HttpPart:

@@ -10,17 +10,16 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from duly import log
 from duly.api.app import create
 from duly.api.auth.local import for_local
 from duly.api.health import Vitals
 from duly.api.metrics.collector import Metrics
+from duly.api.metrics.definitions import Family
 from duly.api.metrics.server import metrics_server
 from duly.api.server.file_descriptors import raise_limit
 from duly.api.server.listen import read_tls
-from duly.cli.connect import run_loop
 from duly.cli.failures import explain
-from duly.cli.flags.settings import span
+from duly.cli.flags.settings import report, span
 from duly.cli.render.say import say
 from duly.cli.up.api import serve, server_of
 from duly.cli.up.dispatcher import opened_at, pages_of
@@ -34,6 +33,7 @@ from duly.scheduler.service import TICK_SECONDS
 from duly.store.connection.database import Database
 from duly.store.connection.local import this_account
 from duly.store.tenancy.keyring import first_keyring
+from duly.worker import loop
 
 _TIDY_SECONDS = 2.0
 
@@ -42,7 +42,7 @@ class _Parent:
     """The process that started us, as it reports itself."""
 
     def __init__(self) -> None:
-        self.reported = PartReport(0.0, False, 0, 0, 0.0, 0.0, None, None, 0, {})
+        self.reported = PartReport(0.0, False, 0, 0.0, None, None, {}, [])
 
     def vitals(self, database: Database, workers_expected: int) -> Vitals:
         """Return the sources of health."""
@@ -50,7 +50,6 @@ class _Parent:
             database=database,
             scheduler=self.reported,
             reaped_at=lambda: self.reported.reaped_at,
-            lease_expiries=lambda: self.reported.lease_expiries,
             tick_seconds=TICK_SECONDS,
             horizon_seconds=HORIZON.total_seconds(),
             workers_expected=workers_expected,
@@ -62,6 +61,10 @@ class _Parent:
         self.reported = msgspec.json.decode(line, type=PartReport)
         vitals.scheduler, vitals.started = self.reported, self.reported.started
 
+    def collect(self) -> list[Family]:
+        """Return the metrics of the scheduler and the workers."""
+        return self.reported.families
+
     def _rounds(self, now: float) -> dict[str, float]:
         return {name: age + max(0.0, now - self.reported.reported_at) for name, age in self.reported.rounds.items()}
 
@@ -71,7 +74,7 @@ async def _run(listeners: Mapping[str, socket.socket]) -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     if line := await reader.readline():
         start = msgspec.json.decode(line, type=Start, dec_hook=lambda kind, value: kind(value))
-        log.set_up(start.settings.log_level, as_json=start.settings.log_format == "json")
+        report(start.settings)
         await _serve(start, listeners, reader)
 
 
@@ -83,7 +86,8 @@ async def _serve(start: Start, listeners: Mapping[str, socket.socket], reader: a
     async with opening as (database, dispatcher):
         parent = _Parent()
         vitals = parent.vitals(database, start.workers_expected)
-        metrics = Metrics(vitals, Log("metrics"), span(settings, "queue_age_limit"))
+        metrics = Metrics(database, Log("metrics"), span(settings, "queue_age_limit"), dispatcher.services.replica)
+        metrics.add(parent)
         app = create(vitals, metrics, Log("api"), dispatcher, pages_of(settings))
         servers = [server_of(settings, app, listeners["http"], tls)]
         if "metrics" in listeners:
@@ -109,7 +113,7 @@ def main() -> None:
     raise_limit()
     try:
         named = [argument.split("=") for argument in sys.argv[1:]]
-        run_loop(_run({name: socket.socket(fileno=int(descriptor)) for name, descriptor in named}))
+        loop.run(_run({name: socket.socket(fileno=int(descriptor)) for name, descriptor in named}))
     except Exception as error:  # noqa: BLE001 - as for every command: a person gets a sentence, never a trace
         text, code = explain(error)
         say(f"duly: {text}", err=True)

@@ -10,12 +10,13 @@ from typing import Any
 
 import click
 
-from duly.cli.connect import database_url, opened, run_loop
+from duly.cli.connect import database_url, opened
 from duly.cli.flags import apps
 from duly.cli.flags.settings import span, with_settings
 from duly.cli.render.say import say
 from duly.cli.up import programs
 from duly.cli.up.egress import as_up_does, is_as_up_does
+from duly.cli.up.figures import WorkerFigures, report_for_ever
 from duly.cli.up.scheduler import process_name
 from duly.cli.up.serving import targets_of
 from duly.cli.up.stopping import end_now, end_within, stop_on_signals, stop_with_parent
@@ -24,14 +25,15 @@ from duly.domain.errors import Refused
 from duly.domain.jobs.declaration import Declarations
 from duly.domain.limits.queue_weight import read_queues
 from duly.domain.runs.run import QUEUE_DEFAULT
-from duly.domain.targets.target import WEBHOOK, WORKFLOW
+from duly.domain.targets.target import NOTIFICATION, WEBHOOK, WORKFLOW
 from duly.domain.triggers.schedule.options import check
 from duly.domain.triggers.schedule.summary import sentence
 from duly.log import Log
 from duly.settings import Settings, hand_on
 from duly.store.tenancy.keyring import MISSING, keyring_of
+from duly.worker import loop
 from duly.worker.handlers import Registry
-from duly.worker.service import Worker, WorkerOptions, exclude_from_collection
+from duly.worker.service import Worker, WorkerOptions, collect_less_often
 from duly.worker.targets import Targets
 
 _TIDY_SECONDS = 5.0  # So long the interpreter has for its own end, when all our runs have ended.
@@ -43,6 +45,7 @@ _TIDY_SECONDS = 5.0  # So long the interpreter has for its own end, when all our
 @click.option("--name", help="Name shown to others; default: host and process.")
 @click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
 @click.option("--quiet", is_flag=True, hidden=True, help="Print no start message.")
+@click.option("--figures", type=int, hidden=True, help="Descriptor on which to report metrics.")
 @with_settings(
     "queues",
     "slots",
@@ -57,7 +60,15 @@ _TIDY_SECONDS = 5.0  # So long the interpreter has for its own end, when all our
     "metrics_host",
     "metrics_port",
 )
-def worker(settings: Settings, app: str | None, reload: bool, name: str | None, tied: bool, quiet: bool) -> int:
+def worker(
+    settings: Settings,
+    app: str | None,
+    reload: bool,
+    name: str | None,
+    tied: bool,
+    quiet: bool,
+    figures: int | None,
+) -> int:
     """Run a worker for MODULE:APP, by default the `app` of the settings.
 
     It finds the `duly up` of this folder, or uses DULY_DATABASE_URL. It serves the queues of the app's handlers and
@@ -74,18 +85,27 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     if reload:
         from duly.cli.up.reload import reload_for_ever
 
-        return run_loop(reload_for_ever([argument for argument in sys.argv[1:] if argument != "--reload"]))
-    run_loop(_run(settings, path, targets, name, tied=tied, quiet=quiet))
+        return loop.run(reload_for_ever([argument for argument in sys.argv[1:] if argument != "--reload"]))
+    loop.run(_run(settings, path, targets, name, tied=tied, quiet=quiet, figures=figures))
     return 0
 
 
 def _has_chosen_targets(settings: Settings, targets: Targets) -> bool:
     """Return whether targets were chosen explicitly: webhooks are sent by default, so a forgotten app does not count."""
-    chosen = {name for name in targets.names() if name != WORKFLOW}
+    chosen = {name for name in targets.names() if name not in (WORKFLOW, NOTIFICATION)}
     return any(name != WEBHOOK or settings.is_given("webhooks") for name in chosen)
 
 
-async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:
+async def _run(
+    settings: Settings,
+    path: str | None,
+    targets: Targets,
+    name: str,
+    *,
+    tied: bool,
+    quiet: bool,
+    figures: int | None,
+) -> None:
     hand_on(settings, "database_url", "data", "pooler", "secrets_key")  # handlers submit where they run
     app = None if path is None else apps.load(path)
     async with opened(settings):
@@ -121,7 +141,9 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
             )
         elif settings.webhooks and settings.database_url is None and not settings.egress_loopback:
             say("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
-    exclude_from_collection()
+    if figures is not None:
+        report_for_ever(WorkerFigures(service), figures)
+    collect_less_often()
     # `duly up` reports its own workers, which would all want one port.
     with nullcontext() if settings.metrics_port is None or tied else _served(settings, service):
         await service.run()
@@ -129,9 +151,9 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
 
 
 def _served(settings: Settings, service: Worker) -> AbstractContextManager[None]:
-    from duly.cli.up.role_metrics import WorkerFigures, served  # It loads a server, which few workers need.
+    from duly.cli.up.role_metrics import worker_served  # It loads a server, which few workers need.
 
-    return served(settings, "duly worker", WorkerFigures(service))
+    return worker_served(settings, service)
 
 
 def _print_start(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from duly.api.metrics.definitions import Family
 from duly.cli.flags.settings import span
 from duly.cli.up import demo
 from duly.cli.up.children import Child, Keeper, duly_command
 from duly.cli.up.egress import may_call_loopback
+from duly.cli.up.figures import Reports, of_all
 from duly.cli.up.plan import Plan
 from duly.clock import SystemClock
 from duly.log import Log
@@ -32,11 +34,15 @@ class Workforce:
         self._data = data or plan.settings.data
         self._name = name
         self._grace = min(span(plan.settings, "grace").total_seconds(), _GRACE_SECONDS_MAX)
-        commands = [duly_command("worker", *what, *self._flags(number)) for number, what in enumerate(_served(plan), 1)]
         clock, log = SystemClock(), Log("up")
-        self._keepers = [
-            Keeper(Child(command), "worker", clock=clock, log=log, on_death=on_death) for command in commands
-        ]
+        self._keepers: list[Keeper] = []
+        self._reports: list[Reports] = []
+        for number, what in enumerate(_served(plan), 1):
+            reports = Reports()
+            command = duly_command("worker", *what, *self._flags(number), "--figures", str(reports.descriptor))
+            child = Child(command, pass_fds=[reports.descriptor])
+            self._keepers.append(Keeper(child, "worker", clock=clock, log=log, on_death=on_death))
+            self._reports.append(reports)
 
     def __len__(self) -> int:
         return len(self._keepers)
@@ -45,6 +51,14 @@ class Workforce:
         """Start them all, and again whichever dies."""
         for keeper in self._keepers:
             await keeper.start()
+
+    async def keep_reading(self) -> None:
+        """Read what they report, for ever."""
+        await asyncio.gather(*(reports.keep_reading() for reports in self._reports))
+
+    def families(self) -> list[Family]:
+        """Return their metrics, added up."""
+        return of_all(self._reports)
 
     async def stop(self) -> None:
         """Let their runs finish, or be handed back, and end them all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -13,6 +14,29 @@ BOUNDS = (
     *(1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0),
 )
 MINUTE = timedelta(minutes=1)
+# The objective: so large a share of runs starts within so long after it was due.
+OBJECTIVE_SECONDS, OBJECTIVE_SHARE = 1.0, 0.95
+# Upper bounds of the buckets of metrics. The objective is one of them, so that the share within it is exact.
+DELAY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+DURATION_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
+ATTEMPT_BOUNDS = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
+CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Histogram:
+    """Counts of values by bucket, for a metric. One thread writes it, and any may read it."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float] = CALL_BOUNDS) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
 
 
 def percentile(counts: Sequence[int], share: float) -> float | None:

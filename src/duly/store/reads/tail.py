@@ -14,30 +14,31 @@ from typing import Any
 
 import msgspec
 
+from duly.domain.diagnosis.figures import ATTEMPT_BOUNDS, DELAY_BOUNDS, DURATION_BOUNDS
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 OVERLAP_SECONDS = 10.0
 # Counters that have fallen behind read so many transactions at a time, so that each look ends in time.
 TRANSACTIONS_MAX = 10_000
-SKEW_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-DURATION_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 
 SQL = load("reads/tail")
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A number of attempts of one tenant and kind. A bucket is None where there was no start."""
+    """A number of attempts of one tenant and kind. A bucket is None where there was no start, or the run goes on."""
 
     tenant: int
     queue: str
     outcome: str
     became: str
-    skew_bucket: int | None
+    delay_bucket: int | None
     duration_bucket: int | None
+    attempts_bucket: int | None
     runs: int
-    skew: float | None
+    delay: float | None
     duration: float | None
+    attempts: int | None
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -130,7 +131,8 @@ class Tail(Dependent):
             return []
         end, still_open = self._position.arguments()
         stop = self._position.end + TRANSACTIONS_MAX
-        rows = await self._database.fetch(SQL["look"], end, str(stop), still_open, SKEW_BOUNDS, DURATION_BOUNDS)
+        bounds = (DELAY_BOUNDS, DURATION_BOUNDS, [most + 0.5 for most in ATTEMPT_BOUNDS])
+        rows = await self._database.fetch(SQL["look"], end, str(stop), still_open, *bounds)
         if not self._has_moved_on(rows[0], max(row["newest"] or 0 for row in rows)):
             await self._take_position()
             return []

@@ -5,12 +5,14 @@ They run no user code in our process, so their runs are never suspects that have
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
+from duly.domain.diagnosis.figures import Histogram
 from duly.domain.runs.outcome import Deferral, Outcome
 from duly.domain.runs.run import Run
 from duly.store.connection.database import Database
@@ -28,6 +30,7 @@ class TargetHandler(msgspec.Struct, frozen=True):
     kind: Kind
     attempt: Attempt
     applies_timeout: bool = False  # it applies the run's timeout itself
+    durations: Mapping[str, Histogram] = {}  # of its calls, by class, where it counts them
 
 
 class Part(Protocol):
@@ -40,6 +43,21 @@ class Part(Protocol):
     async def end(self) -> None:
         """End that life."""
         ...
+
+
+class UsesDatabase:
+    """A part with the engine's database, which is used on the engine's loop and only during a life of the worker."""
+
+    _database: Database | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    async def begin(self, database: Database, worker_id: UUID) -> None:
+        """Begin a life of the worker."""
+        self._database, self._loop = database, asyncio.get_running_loop()
+
+    async def end(self) -> None:
+        """End that life."""
+        self._database = self._loop = None
 
 
 class Targets:

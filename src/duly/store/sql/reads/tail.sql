@@ -10,8 +10,8 @@ select pg_current_snapshot()::text as snapshot, duly.cluster() as cluster, duly.
 select duly.first_end($1::text::xid8)::text::bigint
 
 -- name: look
--- $1 and $3: the reader's position; $2: where to stop; $4 and $5: the bounds of the histograms.
+-- $1 and $3: the reader's position; $2: where to stop; $4 to $6: the bounds of the histograms.
 select pg_current_snapshot()::text as snapshot, duly.cluster() as cluster, newest::text::bigint as newest,
-       tenant, queue, outcome, became, delay_bucket, duration_bucket, runs, delay, duration
+       tenant, queue, outcome, became, delay_bucket, duration_bucket, attempts_bucket, runs, delay, duration, attempts
   from (select 1) as one
-  left join duly.count_ended($1::text::xid8, $2::text::xid8, $3::text[]::xid8[], $4, $5) as counted on true
+  left join duly.count_ended($1::text::xid8, $2::text::xid8, $3::text[]::xid8[], $4, $5, $6) as counted on true
