@@ -1,8 +1,9 @@
 """Settings: flags, then `DULY_*` variables, then `duly.toml` or `[tool.duly]` in `pyproject.toml`, then defaults.
 
-The file is the nearest one, looking upwards from the working folder. Each value remembers where it came from. An
-unknown key is an error that names the nearest known one, because a misspelt setting must not be silently ignored. This
-is the only module that reads the environment, or adds to it.
+A secret may be in a file of its own, as service managers and container platforms hand secrets over: the variable with
+`_FILE` behind its name gives that file. The settings file is the nearest one, looking upwards from the working folder.
+Each value remembers where it came from. An unknown key is an error that names the nearest known one, because a misspelt
+setting must not be silently ignored. This is the only module that reads the environment, or adds to it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,22 @@ from urllib.parse import parse_qs
 import msgspec
 
 PREFIX = "DULY_"
+IN_FILE = "_FILE"
+# Their values may be in files of their own; a keyring is one already.
+SECRETS = ("database_url", "read_url", "api_key", "archive_access_key", "archive_secret_key")
 FILE = "duly.toml"
 PROJECT_FILE = "pyproject.toml"
 DATA_DEFAULT = ".duly"
 
 Duration = str | int | float  # as written; the domain reads it
 
+# Variables that every program with OpenTelemetry reads; our own names go before them.
+_STANDARD = {
+    "otel_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "otel_headers": "OTEL_EXPORTER_OTLP_HEADERS",
+    "otel_service": "OTEL_SERVICE_NAME",
+    "otel_ratio": "OTEL_TRACES_SAMPLER_ARG",
+}
 _ENGINE_VARIABLES = (
     *(
         "PATH",
@@ -60,6 +71,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting, with `sources` saying where each came from."""
 
     database_url: str | None
+    read_url: str | None
+    read_lag: Duration
     data: Path
     host: str
     port: int
@@ -96,15 +109,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     egress_ports: tuple[int, ...]
     egress_allow: tuple[str, ...]
     egress_loopback: bool
+    apprise_schemes: tuple[str, ...]
     retention_succeeded: Duration
     retention_failed: Duration
     retention_audit: Duration
     retention_jobs: Duration | None
     history_payload_bytes: int
+    redact: tuple[str, ...] | None
+    archive_url: str | None
+    archive_endpoint: str | None
+    archive_region: str | None
+    archive_access_key: Hidden | None
+    archive_secret_key: Hidden | None
+    archive_sample_successes: int
+    archive_retention: Duration | None
     queue_age_limit: Duration
     recovery_after: Duration | None
     log_level: str
     log_format: str
+    otel_endpoint: str | None
+    otel_headers: Hidden | None
+    otel_service: str
+    otel_ratio: float
     url: str | None
     api_key: Hidden | None
     as_tenant: str | None
@@ -139,16 +165,19 @@ def load(
     cwd = cwd or Path.cwd()
     file, in_file = _from_file(cwd)
     home = file.parent if file else cwd
+    named, in_named_files = _from_environment(os.environ if environ is None else environ)
     layers: list[tuple[Callable[[str], str], Mapping[str, object], Path]] = [
         (lambda name: f"--{name.replace('_', '-')}", _given(flags or {}), cwd),
-        (lambda name: PREFIX + name.upper(), _from_environment(os.environ if environ is None else environ), cwd),
+        (lambda name: PREFIX + name.upper(), named, cwd),
+        (lambda name: PREFIX + name.upper() + IN_FILE, in_named_files, cwd),
         (lambda name: f"{name} in {_short(file, cwd)}", in_file, home),
     ]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name, known in KNOWN.items():
         values[name], sources[name] = _resolve(name, known, layers, home)
-    _check_database(values["database_url"], sources["database_url"])
+    for name in ("database_url", "read_url"):
+        _check_database(values[name], sources[name])
     return Settings(**values, sources=sources)
 
 
@@ -185,7 +214,7 @@ def shown(settings: Settings) -> list[Shown]:
 
 
 def _shown_value(name: str, value: object) -> object:
-    if name == "database_url" and isinstance(value, str):
+    if name in ("database_url", "read_url") and isinstance(value, str):
         return redacted(value)
     if value and (name == "container_options" or isinstance(value, Hidden)):
         return "***"
@@ -212,6 +241,7 @@ def hand_on(settings: Settings, *names: str) -> None:
     for name in names:
         if settings.sources[name].startswith("--"):
             os.environ[PREFIX + name.upper()] = str(getattr(settings, name))
+            os.environ.pop(PREFIX + name.upper() + IN_FILE, None)  # the flag came first
 
 
 def engine_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -248,13 +278,32 @@ def _given(flags: Mapping[str, object]) -> dict[str, object]:
     return given
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
-    given: dict[str, object] = {
-        name.removeprefix(PREFIX).lower(): value for name, value in environ.items() if name.startswith(PREFIX)
-    }
+def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, object], dict[str, object]]:
+    """Return what variables give, and the secrets in the files that variables name."""
+    given = {name.removeprefix(PREFIX).lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
+    files = {name: given.pop(name + IN_FILE.lower(), "") for name in SECRETS}
     for name in given.keys() - KNOWN.keys():
         raise SettingsError(_unknown(PREFIX + name.upper(), "the environment", [PREFIX + key.upper() for key in KNOWN]))
-    return {name: value for name, value in given.items() if value != ""}
+    for name, standard in _STANDARD.items():
+        if name not in given:
+            given[name] = environ.get(standard, "")
+    named: dict[str, object] = {name: value for name, value in given.items() if value != ""}
+    for name in (name for name in named if files.get(name)):
+        variable = PREFIX + name.upper()
+        raise SettingsError(f"{variable} and {variable}{IN_FILE} are both set; unset one of them")
+    return named, {name: _content(PREFIX + name.upper() + IN_FILE, file) for name, file in files.items() if file}
+
+
+def _content(variable: str, file: str) -> str:
+    """Return the value in a file, without the end of its line."""
+    try:
+        value = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SettingsError(f"{variable}: {file} cannot be read: {reason}") from None
+    if not value:
+        raise SettingsError(f"{variable}: {file} is empty; write the value into it")
+    return value
 
 
 def _from_file(cwd: Path) -> tuple[Path | None, dict[str, object]]:
@@ -395,6 +444,16 @@ def _duration(value: object) -> Duration:
         return value
 
 
+def _ratio(value: object) -> float:
+    try:
+        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ValueError("a number from 0 to 1")
+    return number
+
+
 def _one_of(*choices: str) -> Callable[[object], str]:
     def read(value: object) -> str:
         if not isinstance(value, str) or value.lower() not in choices:
@@ -406,6 +465,10 @@ def _one_of(*choices: str) -> Callable[[object], str]:
 
 KNOWN: Mapping[str, Known] = {
     "database_url": Known(_text, None, "a PostgreSQL 15 or newer to use instead of the embedded one"),
+    "read_url": Known(_text, None, "a standby of that database, from which the API reads lists and figures"),
+    "read_lag": Known(
+        _duration, 5.0, "how old what is read there may be; while it is older, everything is read from the primary"
+    ),
     "data": Known(_path, Path(DATA_DEFAULT), "the folder of the embedded PostgreSQL"),
     "host": Known(_text, "127.0.0.1", "where the API listens"),
     "port": Known(_whole(0, 65_535), 7300, "port of the API; 0: a free one"),
@@ -466,6 +529,7 @@ KNOWN: Mapping[str, Known] = {
     "egress_loopback": Known(
         _switch, False, "webhooks may be sent to this machine itself, on any port: for development"
     ),
+    "apprise_schemes": Known(_words, (), "the services of Apprise that notifications may use: slack,tgram,pagerduty"),
     "retention_succeeded": Known(_duration, "P7D", "how long successes are kept"),
     "retention_failed": Known(_duration, "P90D", "how long everything else in history is kept"),
     "retention_audit": Known(_duration, "P400D", "how long the audit is kept: who changed what; a day at least"),
@@ -477,6 +541,22 @@ KNOWN: Mapping[str, Known] = {
         8_192,
         "up to how many bytes the payload of a success is kept in history; of all else, whole",
     ),
+    "redact": Known(
+        _words,
+        None,
+        "the parts of payloads and results that are shown as *** in all jobs, as $.card,$..password; unset: as before",
+    ),
+    "archive_url": Known(
+        _text,
+        None,
+        "where history is archived before it is dropped: file:///folder or s3://bucket/prefix; unset: nowhere",
+    ),
+    "archive_endpoint": Known(_text, None, "URL of the S3-compatible store of archive_url; unset: AWS"),
+    "archive_region": Known(_text, None, "region of that store"),
+    "archive_access_key": Known(_hidden, None, "access key of that store; unset: as AWS programs find theirs"),
+    "archive_secret_key": Known(_hidden, None, "secret key of that store"),
+    "archive_sample_successes": Known(_whole(0, 100), 100, "percentage of successes that is archived"),
+    "archive_retention": Known(_duration, None, "how long archives are kept; unset: for ever"),
     "queue_age_limit": Known(
         _duration, 60.0, "age of a queue's oldest due run above which low priority jobs are refused"
     ),
@@ -485,6 +565,14 @@ KNOWN: Mapping[str, Known] = {
     ),
     "log_level": Known(_one_of("debug", "info", "warning", "error"), "warning", "lowest log level"),
     "log_format": Known(_one_of("text", "json"), "text", "log format"),
+    "otel_endpoint": Known(
+        _text,
+        None,
+        "the OpenTelemetry collector that traces of runs are sent to, as http://127.0.0.1:4318; unset: none",
+    ),
+    "otel_headers": Known(_hidden, None, "headers of what is sent to it, as name=value,other=value"),
+    "otel_service": Known(_text, "duly", "the name of this service in traces"),
+    "otel_ratio": Known(_ratio, 1.0, "the part of traces that is sent where the caller has not decided, from 0 to 1"),
     "url": Known(_text, None, "URL of a Duly server, instead of a database"),
     "api_key": Known(_hidden, None, "API key for url"),
     "as_tenant": Known(

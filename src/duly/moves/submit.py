@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
@@ -16,6 +18,7 @@ from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.timing import Timing, calendars_in, is_closed, read_calendars, schedule_of, timing_of
 from duly.moves.admin.audit import actor_of, audited, record
 from duly.moves.admin.seal import sealed
+from duly.outbound import traces
 from duly.store.connection.database import Connection
 from duly.store.connection.session import Session
 from duly.store.tables import jobs as store
@@ -29,11 +32,15 @@ async def submit(connection: Connection, job: Submission, *, key: str, tenant: i
 
     With an actor, the audit entry and the quotas of the tenant are part of the statement. Raises QuotaReached.
     """
-    job, actor = sealed(connection, tenant, job), actor_of(connection)
+    job, actor, began = sealed(connection, tenant, job), actor_of(connection), _began(connection)
     if actor is None:
         insert = store.submit_checked if isinstance(connection, Session) else store.submit_one
-        return await insert(connection, tenant, key, job, HORIZON)
-    return await store.create_one_shot(connection, tenant, key, job, HORIZON, actor)
+        submitted = await insert(connection, tenant, key, job, HORIZON)
+    else:
+        submitted = await store.create_one_shot(connection, tenant, key, job, HORIZON, actor)
+    if began is not None:
+        _trace(connection, tenant, began, [job], [submitted])
+    return submitted
 
 
 async def submit_each(
@@ -41,7 +48,11 @@ async def submit_each(
 ) -> list[Submitted]:
     """Submit one-shots of several callers in one statement, each with an audit entry of its own: all of them or none."""
     shots, actors = [sealed(connection, tenant, job) for job, _ in jobs], [actor for _, actor in jobs]
-    return await store.create_one_shots(connection, tenant, key, shots, _digest(shots), HORIZON, actors)
+    began = _began(connection)
+    submitted = await store.create_one_shots(connection, tenant, key, shots, _digest(shots), HORIZON, actors)
+    if began is not None:
+        _trace(connection, tenant, began, shots, submitted)
+    return submitted
 
 
 @audited
@@ -51,14 +62,44 @@ async def submit_many(
     """Submit many in one transaction under one key: all of them or none."""
     if not jobs:
         return []
-    jobs = [sealed(connection, tenant, job) for job in jobs]
+    jobs, began = [sealed(connection, tenant, job) for job in jobs], _began(connection)
     created = await store.submit(connection, tenant, key, jobs, _digest(jobs), HORIZON)
+    if began is not None:
+        _trace(connection, tenant, began, jobs, created)
     await record_jobs(connection, tenant, sum(not one.replayed for one in created))
     return created
 
 
-def _digest(jobs: Sequence[Submission]) -> bytes:
-    return sha256(_encoder.encode(jobs)).digest()
+async def submit_alike(
+    connection: Connection, job: Submission, payloads: Sequence[str], *, key: str, tenant: int = TENANT_DEFAULT
+) -> Sequence[Submitted]:
+    """Submit one-shots that differ by their payloads alone: all of them or none. Only for programs, which have no actor."""
+    if not payloads:
+        return []
+    job = sealed(connection, tenant, job)
+    digest = _digest((job, payloads))
+    return await store.submit_alike(connection, tenant, key, job, payloads, digest, HORIZON)
+
+
+def _began(connection: Any) -> float | None:
+    """Return when a traced submit began, by the database's clock; None: it is not traced."""
+    clock = getattr(connection, "clock", None) if traces.is_on() else None
+    began = float("nan") if clock is None else float(clock.now())
+    return began if math.isfinite(began) else None
+
+
+def _trace(
+    connection: Any, tenant: int, began: float, jobs: Sequence[Submission], created: Sequence[Submitted]
+) -> None:
+    """Report one-shots that were created, and not found under their key."""
+    for job, one in zip(jobs, created, strict=True):
+        if not one.replayed:
+            facts = {"duly.queue": job.queue, "duly.handler": job.handler, "duly.tenant": tenant}
+            traces.submitted(one.job_id, job.options.metadata, began, connection.clock.now(), facts)
+
+
+def _digest(body: object) -> bytes:
+    return sha256(_encoder.encode(body)).digest()
 
 
 async def record_jobs(connection: Connection, tenant: int, count: int) -> None:
@@ -66,7 +107,7 @@ async def record_jobs(connection: Connection, tenant: int, count: int) -> None:
     await record(connection, tenant, Action.JOB_CREATED, Subject("job"), count)
 
 
-class Accepted(Submitted, frozen=True):
+class Accepted(Submitted, frozen=True, kw_only=True):
     """The store's answer to a recurring job, and its compiled schedule."""
 
     schedule: Schedule
@@ -105,4 +146,4 @@ async def _submit_recurring(connection: Connection, job: Recurring, key: str, te
 def _accepted(submitted: Submitted, timing: Timing, calendars: Mapping[str, Calendar]) -> Accepted:
     anchor = timing.anchor_at or submitted.scheduled_at
     schedule = schedule_of(timing.schedule, timing.every_seconds, anchor, calendars)
-    return Accepted(submitted.job_id, submitted.scheduled_at, submitted.replayed, schedule)
+    return Accepted(submitted.job_id, submitted.scheduled_at, submitted.replayed, schedule=schedule)

@@ -7,6 +7,7 @@ second delays nothing. Nor does the loss of a scheduler for less than the horizo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -14,6 +15,7 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Clock, Rng
+from duly.domain.diagnosis.figures import Histogram
 from duly.domain.diagnosis.loops import Rounds
 from duly.domain.runs.run import HORIZON
 from duly.domain.triggers.zones.zones import database_version
@@ -22,7 +24,9 @@ from duly.moves.schedules import recover, zones
 from duly.moves.schedules.backfill import Allowance, go_on
 from duly.moves.stage import BATCH_MAX, Cohorts, look, move
 from duly.moves.stage_around import LeftOut
-from duly.store.boxes.timers import Staged
+from duly.outbound import traces
+from duly.store.boxes import timers
+from duly.store.boxes.timers import DueRun, Staged
 from duly.store.connection import hints
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables import shards
@@ -33,6 +37,7 @@ RENEW_SECONDS = 0.5
 TICK_SECONDS = 1.0
 ZONES_SECONDS = 10.0
 _BACKFILLS, _ZONES = "backfills", "zones"  # rounds, as they are reported
+_TRACED_PER_SHARD = 16  # runs of a step whose staging is traced
 _SWEEPER = 0  # the holder of this shard retimes fires for all
 HINTED_SECONDS = 0.02  # minimum time between two looks, however many hints come
 PAUSE_SECONDS = 0.2  # a minimum: the horizon is far longer, and larger batches cost less
@@ -44,13 +49,15 @@ class SchedulerHealth(msgspec.Struct):
     shards: int = 0
     staged: int = 0
     backfilled: int = 0
-    stage_seconds: float = 0.0
     lag_seconds: float = 0.0
     stepped_at: float | None = None
+    ticks: Histogram = msgspec.field(default_factory=Histogram)
 
 
 class Scheduler:
-    """One scheduler process: a random identity, a set of shards with their epochs."""
+    """One scheduler process: a random identity, a set of shards with their epochs. It takes those that are `named`, or
+    its share.
+    """
 
     def __init__(
         self,
@@ -62,7 +69,9 @@ class Scheduler:
         horizon: timedelta = HORIZON,
         recovery_after: timedelta | None = None,
         rounds: Rounds | None = None,
+        named: Collection[int] | None = None,
     ) -> None:
+        self._named = named
         self.scheduler_id: UUID = rng.uuid()
         self._rng = rng
         self._recovery_after = recovery_after
@@ -116,7 +125,7 @@ class Scheduler:
 
     async def _listen(self) -> None:
         """Look at once when a job is created that is due soon; a lost hint costs up to a tick."""
-        await hints.listen(self._database, {hints.DUE_CHANNEL: self._hinted}, lambda: self._stopping)
+        await hints.listen(self._database, {hints.DUE_CHANNEL: lambda _: self._hinted()}, lambda: self._stopping)
 
     def _hinted(self) -> None:
         self._is_hinted = True
@@ -128,7 +137,9 @@ class Scheduler:
         try:
             if not self._epochs:
                 await self._read_zones()
-            self._epochs = await shards.lease(self._database, self.scheduler_id, self._name, __version__, LEASE)
+            self._epochs = await shards.lease(
+                self._database, self.scheduler_id, self._name, __version__, LEASE, named=self._named
+            )
         except Exception:
             self._epochs = {}
             raise
@@ -146,16 +157,30 @@ class Scheduler:
         answers = await look(self._database, self._epochs, self._cohorts, horizon=self._horizon)
         if not self._epochs:  # lost while we looked
             return None
+        due = await self._due_runs() if traces.is_on() else {}
+        moved_at = self._clock.now()
         staged = await move(
             self._database, self.scheduler_id, self._epochs, answers, horizon=self._horizon, left_out=self._left_out
         )
-        self.health.stage_seconds = self._clock.monotonic() - began
+        self.health.ticks.observe(self._clock.monotonic() - began)
+        if due and staged.count:
+            await self._trace(due, moved_at)
         self.health.staged += staged.count
         self.health.stepped_at = self._clock.monotonic()
         overdue = staged.read_at - staged.next_due_at if staged.next_due_at else timedelta()
         self.health.lag_seconds = max(0.0, overdue.total_seconds())
         await self._go_on_with_backfills(staged.read_at)
         return staged
+
+    async def _due_runs(self) -> dict[UUID, DueRun]:
+        return await timers.due_runs(self._database, list(self._epochs), self._horizon, _TRACED_PER_SHARD)
+
+    async def _trace(self, due: dict[UUID, DueRun], began: float) -> None:
+        """Report the staging of those runs that are not among the timers any more."""
+        left = await self._due_runs()
+        for run in due.values():
+            if run.run_id not in left:
+                traces.staged(run, began, self._clock.now())
 
     async def _mind_recovery(self) -> None:
         """Record that we stage, before staging; while a recovery is open, missed fires are held, and not acted upon."""

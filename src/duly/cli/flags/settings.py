@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import click
 
@@ -78,12 +79,30 @@ def with_settings(*names: str) -> Callable[[Command], Command]:
         @wraps(function)
         def call(**given: Any) -> Any:
             settings = load({name: given.pop(name) for name in wanted})
-            log.set_up(settings.log_level, as_json=settings.log_format == "json")
+            report(settings)
             return function(settings=settings, **given)
 
         return together(*map(_option, wanted))(call)
 
     return decorate
+
+
+def report(settings: Settings) -> None:
+    """Set up what this process says of itself: its log, and the traces of runs. Raises SettingsError, Refused."""
+    log.set_up(settings.log_level, as_json=settings.log_format == "json")
+    if settings.otel_endpoint is not None:
+        _send_traces(settings, settings.otel_endpoint)
+
+
+def _send_traces(settings: Settings, endpoint: str) -> None:
+    from duly.outbound.traces import Collector, set_up  # here, because nearly no command needs them
+
+    if not endpoint.startswith(("http://", "https://")):
+        source = settings.sources["otel_endpoint"]
+        raise SettingsError(f"{source} is not the address of a collector; write it as http://127.0.0.1:4318")
+    pairs = [pair.partition("=") for pair in str(settings.otel_headers or "").split(",") if pair]
+    headers = {name.strip(): unquote(value.strip()) for name, _, value in pairs}
+    set_up(Collector(endpoint, settings.otel_service, headers, settings.otel_ratio))
 
 
 def _option(name: str) -> Callable[[Command], Command]:

@@ -42,12 +42,30 @@ class DueFire(msgspec.Struct, frozen=True):
         return self.cohort + 2 * ((self.scheduled_at - _EPOCH) // _MICROSECOND) + self.is_late
 
 
+class DueRun(msgspec.Struct, frozen=True):
+    """A run that is about to be staged, as its trace shows it."""
+
+    run_id: UUID
+    job_id: UUID
+    queue: str
+    handler: str
+    tenant: int
+    traceparent: str | None
+    is_one_shot: bool | None
+
+
 class Answer(msgspec.Struct, frozen=True):
     """The plan for a fire, and the rate of the backfill lane for one job, in runs a second."""
 
     fire: DueFire
     plan: FirePlan
     rate: float
+
+
+async def due_runs(database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int) -> dict[UUID, DueRun]:
+    """Read the first runs that are due within the horizon, by their ids."""
+    rows = await database.fetch(SQL["due_runs"], list(shards), horizon, per_shard)
+    return {row["run_id"]: DueRun(*row) for row in rows}
 
 
 async def due_fires(database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int) -> list[DueFire]:

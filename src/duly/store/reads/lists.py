@@ -160,7 +160,6 @@ async def runs(
     database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
 ) -> Page[UUID]:
     """Read runs in any box, the last scheduled first; each once."""
-    scheduled = chosen.moments.get("scheduled_at", Span())
     job_ids = _ids(chosen)
     statement, lead = _runs_led(chosen, job_ids)
     if statement in _BESIDE:
@@ -168,8 +167,7 @@ async def runs(
     found = await database.fetch(
         SQL[statement],
         tenant,
-        _before(after, scheduled.before),
-        _from(scheduled.since),
+        *bounds_of_runs(after, chosen),
         *lead,
         _boxes(chosen),
         *(_any_of(chosen, field) for field in ("state", "queue", "handler")),
@@ -337,6 +335,12 @@ def _boxes(chosen: Filter) -> list[str]:
     if states is None:
         return _BOXES_ALL
     return sorted({box for state in states for box in _BOXES.get(state, ())})
+
+
+def bounds_of_runs(after: UUID | None, chosen: Filter) -> tuple[UUID, UUID]:
+    """Return the ids between which the runs of a page lie: before the first, and from the second on."""
+    scheduled = chosen.moments.get("scheduled_at", Span())
+    return _before(after, scheduled.before), _from(scheduled.since)
 
 
 def _before(after: UUID | None, moment: datetime | None) -> UUID:

@@ -17,6 +17,7 @@ import msgspec
 
 from duly import __version__
 from duly.clock import SystemClock, moment_of
+from duly.domain.diagnosis.figures import Histogram
 from duly.domain.errors import DulyError, InvalidOption, Refused
 from duly.domain.runs.callback_token import HEADER, CallbackTokens
 from duly.domain.runs.lifecycle import is_retry
@@ -33,6 +34,7 @@ from duly.domain.targets.webhook_request import WITHOUT_BODY, check_headers, che
 from duly.domain.targets.webhook_url import WebhookUrl, read_url
 from duly.domain.tenancy.sealed_options import open_target
 from duly.domain.tenancy.sealing import FindKeyring, no_keyring
+from duly.outbound import traces
 from duly.outbound.calling import Caller, DeadlinePassed
 from duly.outbound.errors import NotAllowed, OutboundError
 from duly.outbound.signing import sign
@@ -54,6 +56,7 @@ _BEFORE_SECONDS = 0.01
 _SECONDS_MIN = 0.001
 _UNSIGNED_SECONDS = 1.0
 _NO_PAYLOAD = (None, "{}")
+_CLASSES = ("2xx", "3xx", "4xx", "5xx", "timeout", "unreachable")
 _UNREACHED = kinds_of(ConnectionError)
 
 
@@ -150,6 +153,7 @@ class Sender:
         self._keyring = keyring
         self._clock = SystemClock()
         self._now = now or _not_begun
+        self._durations = {name: Histogram() for name in _CLASSES}
 
     async def begin(self, database: Database, worker_id: UUID) -> None:
         """Sign by the clock of this database from now on, unless tests have named another."""
@@ -162,7 +166,7 @@ class Sender:
     @property
     def handler(self) -> TargetHandler:
         """The handler that a worker offers."""
-        return TargetHandler(WEBHOOK, Kind.WEBHOOK, self.attempt, applies_timeout=True)
+        return TargetHandler(WEBHOOK, Kind.WEBHOOK, self.attempt, applies_timeout=True, durations=self._durations)
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome | Deferral:
         """Send the run's webhook once."""
@@ -233,15 +237,24 @@ class Sender:
         except CannotSign:
             return await self._unsigned(context, call)
         request = build_request(call.run, call.target, secrets, int(self._now().timestamp()), extra)
+        sent_at, moment = self._clock.monotonic(), self._now().timestamp()
         try:
             answer = await self._caller.call(
                 call.target.url, request, tenant=call.run.tenant, seconds=max(self._left(call), _SECONDS_MIN)
             )
+            self._observe(f"{answer.status // 100}xx", sent_at)
         except OutboundError as error:
+            self._observe("timeout" if isinstance(error, DeadlinePassed) else "unreachable", sent_at)
+            traces.called(call.run, moment, self._now().timestamp(), None, type(error).__name__)
             self._log(context, call, "webhook not answered", reason=str(error))
             return _unanswered(error, call)
+        traces.called(call.run, moment, self._now().timestamp(), answer.status, None)
         self._log(context, call, "webhook answered", status=answer.status, bytes=len(answer.body))
         return self._taken(call, answer, extra)
+
+    def _observe(self, kind: str, sent_at: float) -> None:
+        if (durations := self._durations.get(kind)) is not None:
+            durations.observe(self._clock.monotonic() - sent_at)
 
     async def _unsigned(self, context: RunContext, call: _Call) -> _End:
         """Postpone the run: nothing was sent, so no attempt was made."""
@@ -300,8 +313,8 @@ def build_request(
     }
     if run.metadata.request_id is not None:
         headers["X-Request-ID"] = run.metadata.request_id
-    if run.metadata.traceparent is not None:
-        headers["traceparent"] = run.metadata.traceparent
+    if (traceparent := traces.traceparent_for(run)) is not None:
+        headers["traceparent"] = traceparent
     return Request(method, headers | dict(extra), body)
 
 

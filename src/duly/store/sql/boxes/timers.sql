@@ -12,3 +12,11 @@ select staged, next_due_at, read_at from duly.stage($1, $2, $3, $4, $5, $6, $7, 
 select due_at, coalesce(run_id, job_id) from duly.timers
  where shard = $1::smallint and due_at <= (select duly.clock_now() + $2::interval) and due_at >= $3 and (due_at, coalesce(run_id, job_id)) > ($3, $4)
  order by due_at, coalesce(run_id, job_id) limit $5
+
+-- name: due_runs
+-- The first runs that fall due within the horizon, of each shard, and the trace that each belongs to: for traces alone.
+select coalesce(due.run_id, duly.occurrence_id(due.job_id, due.scheduled_at, 'schedule')) as run_id, due.job_id, due.queue, due.handler, due.tenant,
+       due.options->>'traceparent' as traceparent, coalesce(due.options ? 'node', false) or due.run_id = due.job_id as is_one_shot
+  from unnest($1::smallint[]) as held(shard) cross join lateral (
+       select run_id, job_id, scheduled_at, queue, handler, tenant, options from duly.timers
+        where timers.shard = held.shard and timers.due_at <= (select duly.clock_now() + $2::interval) order by due_at limit $3) as due
