@@ -46,7 +46,7 @@ screens := $(shell find ui -type f -not -path '*/node_modules/*' -not -name type
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev dashboard up quick check test lint format docs reference simulate mutants proof audit lock clean
+.PHONY: help install install-dev dashboard up quick check test lint format docs package release-check compare reference simulate mutants proof audit lock clean
 
 help:            ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
@@ -96,6 +96,17 @@ format: install-dev ## Put the code into its canonical form.
 
 docs: $(site)       ## Build the documentation site into build/site; a warning fails.
 	@NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --strict
+
+package: $(project) $(dashboard) ## Build wheel, sdist and bill of materials into dist, the same bytes each time.
+	@scripts/package $(bin)/python
+
+release-check: package ## Build once more, and compare; then check versions, changelog and everything below deploy.
+	@scripts/package $(bin)/python build/again
+	@diff -r dist build/again && rm -r build/again && echo "both builds are the same"
+	$(bin)/pytest -q tests/deploy $(PYTEST_ARGS)
+
+compare: $(project) ## Measure Duly beside its peers and bare SQL; ARGS="--scale 0.01" is quick.
+	@$(bin)/python -m benchmarks.peers $(ARGS)
 
 reference: install-dev  ## Write the generated pages of docs/reference anew.
 	$(bin)/python -m scripts.reference

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from duly.cli.commands.system import psql
+from duly.postgres import clients
 from duly.postgres.binaries import wheel_binaries
 from duly.postgres.errors import BinariesMissing
 from tests.cli.processes import Up, duly, inside, running
@@ -45,7 +45,7 @@ def with_password(url: str) -> str:
     ],
 )  # fmt: skip
 def test_an_address_is_handed_on_in_the_environment(url, expected):
-    assert psql.variables(url, {"PGOPTIONS": "-c before=1"}) == expected
+    assert clients.variables(url, {"PGOPTIONS": "-c before=1"}) == expected
 
 
 def test_its_exit_code_and_its_input_are_those_of_psql(database_url, tmp_path):
@@ -60,7 +60,7 @@ def test_psql_command_reports_a_missing_psql_without_the_password(database_url, 
     def missing():
         raise BinariesMissing("not installed")
 
-    monkeypatch.setattr(psql, "wheel_binaries", missing)
+    monkeypatch.setattr(clients, "wheel_binaries", missing)
     refused = inside("psql", cwd=tmp_path, DULY_DATABASE_URL=with_password(database_url), PATH="/nonexistent")
 
     assert refused.returncode == 1
