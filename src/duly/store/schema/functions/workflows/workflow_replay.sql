@@ -132,8 +132,10 @@ begin
     v_ended := array(select name from duly.workflow_nodes where workflow_id = p_workflow_id and name = any (v_names)
                         and state not in ('waiting', 'ready') and (p_make or name <> p_first));
     update duly.workflow_nodes as node
-       set state = 'waiting', result = null, reason = null, ended_at = null, released_at = null, replays = node.replays + (node.name = any (v_ended) or node.name = p_first)::integer,
-           items = case when node.name = v_first.item_of then node.items end,
+       set state = 'waiting', result = null, reason = null, ended_at = null, released_at = null, items = case when node.name = v_first.item_of then node.items end,
+           -- A map that has items has begun, though it has not ended: its items go on counting their attempts.
+           replays = node.replays + (node.name = any (v_ended) or node.name = p_first
+                                     or (node.items is not null and node.name is distinct from v_first.item_of))::integer,
            waits = (select count(*) from duly.workflow_edges as edge
                       join duly.workflow_nodes as parent on parent.workflow_id = p_workflow_id and parent.name = edge.parent
                      where edge.workflow_id = p_workflow_id and edge.child = node.name
