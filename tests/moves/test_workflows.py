@@ -521,6 +521,28 @@ async def test_map_item_attempt_numbers_continue_after_their_records_are_deleted
     assert numbers == {"page[0]": 2, "page[1]": 3}
 
 
+async def test_items_of_a_map_that_had_not_ended_count_their_attempts_on_when_it_is_replayed(database):
+    """A workflow is paused while an item waits for its retry, and what its map depends on is replayed."""
+    twice = Retry(max_attempts=2, base_seconds=0)
+    workflow = Workflow("pages", (a_node("list"), a_node("page", "list", over=Reference("list"), retry=twice)))
+    workflow_id = await a_workflow(database, workflow)
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Succeeded("[1, 2]"))
+    items = (await taken(database, worker_id)).values()
+    await pause_workflow(database, 1, workflow_id)
+    await end(database, worker_id, items, Failed("broken"))
+    await run_workflow_tasks(database)
+
+    await replay_workflow(database, 1, workflow_id, "list")
+    await resume_workflow(database, 1, workflow_id)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Succeeded("[1, 2]"))
+    again = await taken(database, worker_id)
+
+    assert {node: run.attempt for node, run in again.items()} == {"page[0]": 2, "page[1]": 2}
+    await end(database, worker_id, again.values(), Failed("broken"))
+    assert await counts(database) == {"ready": 2, "blocked": 1}, "a replay gives them all their attempts anew"
+
+
 async def test_descendants_that_run_because_of_a_failure_go_on_when_it_is_replayed(database):
     workflow_id = await a_workflow(database, "a c:a! d:c")
     worker_id = await a_worker(database)
