@@ -1,6 +1,7 @@
 """Counters count each attempt once, whenever it becomes visible, at a cost that follows what is new."""
 
-from contextlib import suppress
+import asyncio
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import pytest
@@ -16,7 +17,6 @@ from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.connection.local import this_host
 from duly.store.reads import installation
-from duly.store.reads.installation import SQL
 from duly.store.reads.tail import Snapshot, Tail
 from duly.store.schema import migrate
 from duly.store.tables import clocks, workers
@@ -198,20 +198,71 @@ async def test_every_process_has_the_same_figures_and_one_reads_them(own_databas
     assert 'duly_runs_total{queue="mail",outcome="succeeded"} 7\n' in await scraped(third), "a process that began late"
 
 
-async def test_turn_that_ends_late_counts_nothing_twice(own_database, clock):
-    """A process that sleeps in its turn, and writes after another had the next one."""
+async def turns(database):
+    return await database.fetchval("select turn from duly.metrics")
+
+
+@asynccontextmanager
+async def a_slow_turn(metrics, database):
+    """Keep the turn of a process from ending: another session has locked what it measures."""
+    async with database.transaction() as lock:
+        await lock.execute("lock table duly.ready in access exclusive mode")
+        slow = asyncio.create_task(metrics.look())
+        while not await database.fetchval("select count(*) from pg_locks where not granted"):
+            await asyncio.sleep(0.01)
+        yield
+    await slow
+
+
+async def test_slow_turn_ends_while_others_look_so_shared_figures_go_on(own_database, clock):
+    first, second = a_metrics(own_database, every=5.0), a_metrics(own_database, every=5.0)
+    await first.look()
+    for total in (3, 6):
+        await insert(own_database, 3, queue="mail")
+        await clock.advance(6)
+        async with a_slow_turn(first, own_database):
+            for _ in range(8):
+                await clock.advance(6)
+                await second.look()
+        assert (first._seen.age_seconds, await turns(own_database)) == (48, total / 3 * 2), "as old as its turn"
+        await second.look()
+        assert f'duly_runs_total{{queue="mail",outcome="succeeded"}} {total}\n' in await text_of(second)
+
+
+async def test_turn_is_handed_on_after_a_minute_without_an_answer_and_counts_nothing_twice(own_database, clock):
     slow, quick = a_metrics(own_database, every=5.0), a_metrics(own_database, every=5.0)
     await slow.look()
     await insert(own_database, 3, queue="mail")
     await clock.advance(6)
-    turn = await own_database.fetch_one(SQL["take_turn"], timedelta(seconds=5))
-    await clock.advance(6)
-    await quick.look()
-    assert await own_database.fetchval(SQL["keep"], turn["turn"], turn["figures"]) is None
+    async with a_slow_turn(slow, own_database):
+        await clock.advance(61)
+        taking_over = asyncio.create_task(quick.look())
+        while await own_database.fetchval("select count(*) from pg_locks where not granted") < 2:
+            await asyncio.sleep(0.01)
+    await taking_over
     await clock.advance(6)
     await slow.look()
 
-    assert 'duly_runs_total{queue="mail",outcome="succeeded"} 3\n' in await text_of(slow)
+    assert await turns(own_database) == 4
+    for metrics in (slow, quick):
+        await metrics.look()
+        assert 'duly_runs_total{queue="mail",outcome="succeeded"} 3\n' in await text_of(metrics)
+
+
+async def test_one_turn_counts_for_a_bounded_time_and_the_next_goes_on(own_database, clock, monkeypatch):
+    monkeypatch.setattr("duly.store.reads.tail.TRANSACTIONS_MAX", 4)
+    monkeypatch.setattr(installation, "COUNTING_SECONDS", 0)
+    metrics = a_metrics(own_database)
+    await metrics.look()
+    for _ in range(10):
+        await insert(own_database, 1, queue="mail")
+
+    counted: list[int] = []
+    while not counted or counted[-1] < 10:
+        await metrics.look()
+        counted.append(metrics._seen.figures.counts.queues["mail"].outcomes["succeeded"])
+    assert counted == sorted(set(counted))
+    assert len(counted) > 2
 
 
 async def test_lease_expiries_and_shard_grants_are_counted_in_the_database(own_database):

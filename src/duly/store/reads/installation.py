@@ -28,6 +28,8 @@ from duly.store.tables import clocks, destinations, overloads, pauses
 SQL = load("reads/installation")
 LIVE, BACKFILL = "live", "backfill"
 COUNTED_MAX = 100_000
+COUNTING_SECONDS = 10.0  # that one turn counts what ended, so that it ends in time; the next goes on from there
+_TURN_MAX = timedelta(minutes=1)  # without an answer, after which another process has the turn
 _HEADS_MAX = 2_000
 _HOSTS_MAX = 500
 _OVERLOADS_MAX = 2_000
@@ -166,13 +168,14 @@ class Reader:
 
     async def read(self) -> Seen | None:
         """Return the figures; None: the first turn is another process's, and not over. Raises Unavailable."""
-        turn = await self._database.fetchrow(SQL["take_turn"], self._every)
+        turn = await self._database.fetchrow(SQL["take_turn"], self._every, _TURN_MAX)
         if turn is not None:
             before = self._decode(turn["figures"])
             now = await self._installation(before)
             text = msgspec.json.encode(now).decode()
-            if await self._database.fetchval(SQL["keep"], turn["turn"], text) is not None:
-                return Seen(now, 0.0)
+            age = await self._database.fetchval(SQL["keep"], turn["turn"], text)
+            if age is not None:
+                return Seen(now, max(0.0, age))
         row = await self._database.fetchrow(SQL["kept"])
         figures = None if row is None else self._decode(row["figures"])
         return None if row is None or figures is None else Seen(figures, max(0.0, row["age"]))
@@ -212,14 +215,15 @@ class Reader:
         )
 
     async def _count(self, counts: Counts, now: float) -> Counts:
-        """Count what ended since the last turn; after a long break that takes several looks."""
+        """Count what ended since the last turn; after a long break that takes several looks, and several turns."""
         _forget(counts, now)
         tail, labels = Tail(self._database, counts.position), _labels_of(counts)
-        is_behind = True
-        while is_behind:
+        until = self._database.clock.monotonic() + COUNTING_SECONDS
+        is_going_on = True
+        while is_going_on:
             for ended in await tail.look():
                 counts.add(ended, labels.label(ended.tenant, ended.queue), now)
-            is_behind = tail.is_behind
+            is_going_on = tail.is_behind and self._database.clock.monotonic() < until
             if tail.was_cut_off:
                 self._log.warning(
                     "metrics_cut_off", next="counters lack the runs that ended before this and since the last look"

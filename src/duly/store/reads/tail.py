@@ -20,7 +20,7 @@ from duly.store.connection.statements import load
 
 OVERLAP_SECONDS = 10.0
 # Counters that have fallen behind read so many transactions at a time, so that each look ends in time.
-TRANSACTIONS_MAX = 10_000
+TRANSACTIONS_MAX = 2_000
 
 SQL = load("reads/tail")
 

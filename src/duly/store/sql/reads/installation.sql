@@ -1,15 +1,15 @@
 -- name: take_turn
--- The figures as of now, which are old enough to be read anew; no row: they are fresh, or another process is reading them. One that has not ended
--- after half a minute is taken over. A moment that lies ahead is from before a step of the clock.
+-- The figures as of now, which are old enough to be read anew; no row: they are fresh, or another process is reading them. A turn that has not
+-- ended after $2 is taken over. A moment that lies ahead is from before a step of the clock.
 insert into duly.metrics (turn, taken_at) values (1, duly.clock_now())
 on conflict (is_only) do update set turn = metrics.turn + 1, taken_at = excluded.taken_at
- where metrics.taken_at not between excluded.taken_at - case when metrics.read_at >= metrics.taken_at then $1::interval else greatest($1::interval, interval '30 seconds') end
+ where metrics.taken_at not between excluded.taken_at - case when metrics.read_at >= metrics.taken_at then $1::interval else greatest($1::interval, $2::interval) end
                                 and excluded.taken_at or $1::interval <= interval '0'
 returning turn, figures
 
 -- name: keep
--- A turn that took so long that another process had the next one writes nothing.
-update duly.metrics set figures = $2, read_at = duly.clock_now() where turn = $1 returning turn
+-- Figures are as old as the turn that read them. A turn that took so long that another process had the next one writes nothing.
+update duly.metrics set figures = $2, read_at = taken_at where turn = $1 returning extract(epoch from duly.clock_now() - read_at)::double precision
 
 -- name: kept
 select figures, extract(epoch from duly.clock_now() - read_at)::double precision as age from duly.metrics where figures is not null
