@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from duly.clock import Rng
+from duly.clock import Rng, host_now
+from duly.domain.diagnosis.doctor import findings
 from duly.domain.errors import Refused
 from duly.domain.limits.pause import EVERYTHING
 from duly.domain.runs.outcome import Succeeded
@@ -16,6 +17,8 @@ from duly.moves.schedules import recover
 from duly.moves.stage import stage
 from duly.scheduler.service import Scheduler
 from duly.store.boxes import history
+from duly.store.connection.session import Sessions
+from duly.store.reads import system
 from duly.store.tables import pauses, recovery, workers
 from tests.builders import (
     a_leased_run,
@@ -161,6 +164,39 @@ async def test_nothing_starts_and_missed_occurrences_wait_until_the_recovery_is_
     ]
     assert sorted(created)[:3] == [START + number * MINUTE for number in (58, 59, 60)]
     assert await is_sound(database)
+
+
+async def test_doctor_reports_a_restored_system_until_the_recovery_is_decided(database, clock):
+    await a_cron(database)
+    await restored(database, clock)
+
+    [waits] = await findings_about(database, "restored_waits")
+    assert waits.severity == "error"
+    assert "is held: nothing starts until a person decides" in waits.message
+    assert "duly recover approve" in waits.remedy
+
+    await approve(database)
+    assert await findings_about(database, "restored_waits") == []
+
+
+async def test_doctor_reports_missed_occurrences_that_wait_for_a_decision(database, clock, reaper):
+    await a_cron(database, misfire={"policy": "fire_all"})
+    await a_while(database, clock, reaper, 2)
+    await clock.advance(3 * 3600)
+    scheduler = Scheduler(database, name="late", rng=Rng(4), log=LOG, recovery_after=HOUR)
+    for _ in range(5):
+        await scheduler.renew()
+        await scheduler.step()
+        await clock.advance(1)
+
+    [waits] = await findings_about(database, "recovery_waits")
+    assert waits.severity == "warning"
+    assert "180 occurrences" in waits.message or "179 occurrences" in waits.message
+
+
+async def findings_about(database, code):
+    async with Sessions(database, size_max=1) as sessions, sessions.look(timeout=seconds(20)) as session:
+        return [one for one in findings(await system.read(session, host_now)) if one.code == code]
 
 
 async def test_dismissed_recovery_lets_the_rest_go_on(database, clock, reaper):

@@ -26,7 +26,15 @@ from tests.builders import a_key, a_ready_run, a_scheduler, a_submission, a_work
 
 LOOK = timedelta(seconds=20)  # A busy machine is no fault of ours.
 # The server of the tests forgets everything in a crash, and vacuums nothing by itself.
-OF_THE_TESTS = {"fsync_off", "full_page_writes_off", "synchronous_commit_off", "autovacuum_off", "wal_level_minimal"}
+OF_THE_TESTS = {
+    "fsync_off",
+    "full_page_writes_off",
+    "synchronous_commit_off",
+    "autovacuum_off",
+    "wal_level_minimal",
+    "disk_fills_up",
+}
+
 
 STREWN = "select relid::regclass::text from pg_stat_user_tables where schemaname = 'duly' and n_dead_tup > 100"
 

@@ -6,6 +6,7 @@ needs a second server that follows this one.
 """
 
 import asyncio
+import os
 from datetime import timedelta
 
 import asyncpg
@@ -18,6 +19,7 @@ from duly.domain.diagnosis.doctor import Finding, findings
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
 from duly.postgres import embedded, folder
 from duly.store.boxes import history
+from duly.store.connection import local
 from duly.store.connection.database import Database
 from duly.store.connection.session import Sessions
 from duly.store.reads import maintenance_tasks
@@ -27,7 +29,12 @@ from tests.clock import ManualClock
 from tests.conftest import make_template
 
 CONNECTIONS = 20
-SETTINGS = {"shared_buffers": "32MB", "max_connections": str(CONNECTIONS), "max_prepared_transactions": "2"}
+SETTINGS = {
+    "shared_buffers": "32MB",
+    "max_connections": str(CONNECTIONS),
+    "max_prepared_transactions": "2",
+    "wal_level": "logical",
+}
 LOOK = timedelta(seconds=20)
 
 
@@ -59,6 +66,12 @@ async def well(server):
         await database.execute(
             "delete from duly.workers; delete from duly.schedulers; delete from duly.maintenance_tasks"
         )
+
+
+@pytest.fixture(autouse=True)
+def _disk_with_room(monkeypatch):
+    """Whatever the disk of this machine has."""
+    monkeypatch.setattr(doctor, "DISK_SHARE_MIN", 0.0)
 
 
 async def findings_of(database: Database) -> list[Finding]:
@@ -116,6 +129,90 @@ async def test_doctor_reports_an_idle_replication_slot_and_its_remedy_drops_it(w
             "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = 'forgotten'"
         )
         await connection.close()
+
+
+async def test_doctor_names_the_transaction_that_holds_vacuum_back_and_its_remedy_ends_it(well, monkeypatch):
+    monkeypatch.setattr(doctor, "XMIN_AGE_MAX", 20)
+    writer = await asyncpg.connect(well.url)
+    await writer.execute("begin; select pg_current_xact_id()")
+    pid = writer.get_server_pid()
+    assert "xmin_held_back" not in await found_in(well), "not in its first transactions"
+    await use_up_ids(well)
+
+    held = await xmin_finding(well)
+
+    assert f"the transaction of process {pid} holds them back" in held.message
+    await well.execute(held.remedy.partition(": ")[2])
+    writer.terminate()
+    await until_gone(well, "xmin_held_back")
+
+
+async def test_doctor_names_the_prepared_transaction_that_holds_vacuum_back(well, monkeypatch):
+    monkeypatch.setattr(doctor, "XMIN_AGE_MAX", 20)
+    await well.execute("create table if not exists written_to (number integer)")
+    connection = await asyncpg.connect(well.url)
+    await connection.execute("begin; insert into written_to values (1); prepare transaction 'it''s mine'")
+    try:
+        await use_up_ids(well)
+        held = await xmin_finding(well)
+        assert "the prepared transaction it's mine holds them back" in held.message
+        assert "rollback prepared 'it''s mine';" in held.remedy
+    finally:
+        await connection.execute("rollback prepared 'it''s mine'")
+        await connection.close()
+        await well.execute("drop table written_to")
+    await until_gone(well, "xmin_held_back")
+
+
+async def test_doctor_names_the_slot_that_holds_vacuum_back_and_its_remedy_drops_it(well, monkeypatch):
+    monkeypatch.setattr(doctor, "XMIN_AGE_MAX", 20)
+    await well.fetch("select pg_create_logical_replication_slot('forgotten', 'pgoutput')")
+    await use_up_ids(well)
+
+    held = await xmin_finding(well)
+
+    assert "replication slot forgotten holds them back" in held.message
+    await well.execute(held.remedy.partition("drop the slot: ")[2])
+    assert await found_in(well) == {}
+
+
+async def test_doctor_reports_rows_that_were_not_frozen_for_long(well, monkeypatch):
+    assert "freeze_age" not in await found_in(well)
+    monkeypatch.setattr(doctor, "FREEZE_AGE_MAX", 0)
+    [one] = [one for one in await findings_of(well) if one.code == "freeze_age"]
+    assert one.severity == "warning"
+    assert "the server stops before 2,147,483,648" in one.message
+
+    monkeypatch.setattr(doctor, "FREEZE_AGE_GRAVE", 0)
+    assert [one.severity for one in await findings_of(well) if one.code == "freeze_age"] == ["error"]
+
+
+async def test_doctor_sees_the_disk_of_a_server_on_this_machine(well, monkeypatch):
+    monkeypatch.setattr(doctor, "DISK_SHARE_MIN", 1.0)
+    pgdata = os.path.realpath(f"/proc/{await well.fetchval('select pg_backend_pid()')}/cwd")
+    assert (await found_in(well))["disk_fills_up"].startswith(f"The disk of {pgdata} has ")
+
+    monkeypatch.setattr(local, "_START_DIFFERS_MAX", timedelta(-1))
+    assert await found_in(well) == {}, "the folder of another server"
+
+
+async def xmin_finding(database: Database) -> Finding:
+    [held] = [one for one in await findings_of(database) if one.code == "xmin_held_back"]
+    return held
+
+
+async def use_up_ids(database: Database, number: int = 30) -> None:
+    for _ in range(number):
+        await database.execute("select pg_current_xact_id()")
+
+
+async def until_gone(database: Database, code: str) -> None:
+    """A server process ends a moment after its connection."""
+    for _ in range(100):
+        if code not in await found_in(database):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{code} is still found")
 
 
 async def test_doctor_reports_scarce_connections(well):

@@ -81,7 +81,7 @@ METRICS = (
         "duly_database_freeze_age_transactions",
         "gauge",
         "installation",
-        "Age of the oldest unfrozen row of the database; the server stops before 2^31.",
+        "Age of the oldest unfrozen row of all databases of the server, which stops before 2^31.",
     ),
     Metric("duly_database_oldest_prepared_seconds", "gauge", "installation", "Age of the oldest prepared transaction."),
     Metric("duly_database_oldest_transaction_seconds", "gauge", "installation", "Age of the oldest open transaction."),

@@ -36,12 +36,31 @@ DEAD_TIMES_MAX = 5.0  # multiples of autovacuum's threshold
 REPLICA_SECONDS_MAX = 60.0
 RETAINED_BYTES_MAX = 1 << 30
 ARCHIVE_SECONDS_MAX = 6 * 3600.0
+XMIN_AGE_MAX = 1_000_000  # transactions
+FREEZE_AGE_MAX = 1_000_000_000
+FREEZE_AGE_GRAVE = 1_600_000_000  # from here on vacuum leaves everything else undone
+TRANSACTION_IDS = 2_147_483_648
+DISK_SHARE_MIN = 0.1
+DISK_BYTES_MIN = 1 << 30
 _NAMED_MAX = 5
 _HARM_WHEN_OFF = {
     "fsync": "a crash of the machine can lose or corrupt accepted jobs",
     "full_page_writes": "a crash of the machine can lose or corrupt accepted jobs",
     "synchronous_commit": "a crash loses the jobs accepted just before it",
     "autovacuum": "tables bloat, and the server stops in the end to prevent transaction ID wraparound",
+}
+
+_LET_GO = {
+    "transaction": "If nobody needs it: select pg_terminate_backend({name});",
+    "prepared": "End it as its owner says: commit prepared {quoted}; or rollback prepared {quoted};",
+    "slot": "Restart its consumer, or drop the slot: select pg_drop_replication_slot({quoted});",
+    "replica": "End the long query on that replica, or set hot_standby_feedback = off there.",
+}
+_HOLDERS = {
+    "transaction": "the transaction of process {name}",
+    "prepared": "the prepared transaction {name}",
+    "slot": "replication slot {name}",
+    "replica": "a query on replica {name}",
 }
 
 Severity = Literal["error", "warning", "notice"]
@@ -147,6 +166,37 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     oldest_prepared_seconds: float | None
 
 
+class XminHolder(msgspec.Struct, frozen=True):
+    """The oldest that vacuum must keep deleted rows for, and how many transactions ago they were deleted."""
+
+    kind: Literal["transaction", "prepared", "slot", "replica"]
+    name: str
+    age: int
+
+
+class FreezeAge(msgspec.Struct, frozen=True):
+    """The database of the server with the oldest unfrozen row, and how many transactions ago it was written."""
+
+    database: str
+    age: int
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """The disk of the database, as seen from this machine."""
+
+    folder: str
+    free_bytes: int
+    total_bytes: int
+
+
+class WaitingRecovery(msgspec.Struct, frozen=True):
+    """A recovery that a person has not decided. `backup_at`: the system was restored from a backup of that moment."""
+
+    opened_at: datetime
+    backup_at: datetime | None
+    missed: int
+
+
 class HostClock(msgspec.Struct, frozen=True):
     """The lead of a process's host clock over the database clock."""
 
@@ -217,6 +267,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     archive_age_seconds: float | None = None  # None: there is no archive
     archive_failures: list[ArchiveFailure] = []
     failing_channels: list[FailingChannel] = []
+    waiting_recovery: WaitingRecovery | None = None
+    xmin_holder: XminHolder | None = None  # None: nothing holds vacuum back
+    freeze_age: FreezeAge | None = None
+    disk: Disk | None = None  # None: it cannot be seen from here
 
     @property
     def shards_held(self) -> int:
@@ -228,7 +282,9 @@ def findings(facts: Facts) -> list[Finding]:
     """Return the findings, the gravest first."""
     found = [
         *_engine(facts),
+        *_recovery(facts.waiting_recovery),
         *_storage(facts),
+        *_space(facts),
         *_archive(facts),
         *_durability(facts.server),
         *_server(facts),
@@ -288,6 +344,26 @@ def _engine(facts: Facts) -> Iterator[Finding]:
     yield from _backlogs(facts.overloads)
 
 
+def _recovery(waiting: WaitingRecovery | None) -> Iterator[Finding]:
+    if waiting is None:
+        return
+    remedy = "Read the plan, `duly recover`; then `duly recover approve` or `duly recover dismiss`."
+    if waiting.backup_at is not None:
+        yield _error(
+            "restored_waits",
+            f"This system was restored from the backup of {moment_text(waiting.backup_at)}, and is held: nothing starts until a"
+            " person decides.",
+            remedy,
+        )
+    elif waiting.missed:
+        yield _warning(
+            "recovery_waits",
+            f"{some(waiting.missed, 'occurrence')} of the time before {moment_text(waiting.opened_at)} will not be created until"
+            " a person decides.",
+            remedy,
+        )
+
+
 def _backlogs(overloads: Sequence[Overload]) -> Iterator[Finding]:
     """Report the oldest backlogs; the last finding says how many more there are."""
     oldest = sorted(overloads, key=lambda one: -one.age)[:_NAMED_MAX]
@@ -330,6 +406,39 @@ def _storage(facts: Facts) -> Iterator[Finding]:
                 f"Table {table.name} has {table.dead_rows:,} dead rows; autovacuum should start at {table.dead_limit:,.0f}.",
                 f"End long transactions, then `vacuum duly.{table.name};`. If it recurs, raise autovacuum_vacuum_cost_limit.",
             )
+
+
+def _space(facts: Facts) -> Iterator[Finding]:
+    """Report what the server runs out of: what vacuum must keep, transaction ids, and the disk."""
+    if (holder := facts.xmin_holder) is not None and holder.age > XMIN_AGE_MAX:
+        yield _warning(
+            "xmin_held_back",
+            f"Vacuum cannot remove rows deleted within the last {holder.age:,} transactions:"
+            f" {_HOLDERS[holder.kind].format(name=holder.name)} holds them back.",
+            _LET_GO[holder.kind].format(name=holder.name, quoted=_sql_text(holder.name)),
+        )
+    if (freeze := facts.freeze_age) is not None and freeze.age > FREEZE_AGE_MAX:
+        yield Finding(
+            "freeze_age",
+            "error" if freeze.age > FREEZE_AGE_GRAVE else "warning",
+            f"Database {freeze.database} has rows that were not frozen for {freeze.age:,} transactions: the server stops before"
+            f" {TRANSACTION_IDS:,}.",
+            "Remove what holds vacuum back, then `vacuum (freeze)` the tables of that database with the highest"
+            " age(relfrozenxid) in pg_class. Autovacuum must be on.",
+        )
+    if (disk := facts.disk) is not None and disk.free_bytes < DISK_SHARE_MIN * disk.total_bytes:
+        yield Finding(
+            "disk_fills_up",
+            "error" if disk.free_bytes < DISK_BYTES_MIN else "warning",
+            f"The disk of {disk.folder} has {disk.free_bytes / (1 << 30):.1f} GiB free of {disk.total_bytes / (1 << 30):.1f}:"
+            " when it is full, nothing is accepted and nothing ends.",
+            "Shorten retention_succeeded and retention_failed, drop idle replication slots, or enlarge the disk. Never delete"
+            " files of PostgreSQL.",
+        )
+
+
+def _sql_text(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'"
 
 
 def _archive(facts: Facts) -> Iterator[Finding]:
@@ -403,7 +512,7 @@ def _server(facts: Facts) -> Iterator[Finding]:
             yield _warning(
                 "slot_idle",
                 f"Replication slot {slot.name} is inactive and retains {slot.retained_bytes:,} bytes of WAL.",
-                f"Restart its consumer, or drop the slot: select pg_drop_replication_slot('{slot.name}');",
+                _LET_GO["slot"].format(quoted=_sql_text(slot.name)),
             )
 
 

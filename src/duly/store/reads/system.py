@@ -10,7 +10,9 @@ from functools import cache
 from duly import __version__
 from duly.domain.diagnosis.apps import clashes
 from duly.domain.diagnosis.doctor import (
+    Disk,
     Facts,
+    FreezeAge,
     Index,
     Replica,
     Scheduler,
@@ -19,16 +21,19 @@ from duly.domain.diagnosis.doctor import (
     Stalled,
     Table,
     Unroutable,
+    WaitingRecovery,
+    XminHolder,
     tomorrow_of,
 )
 from duly.domain.triggers.zones import zones
 from duly.store.boxes import history
 from duly.store.connection.database import Database
+from duly.store.connection.local import disk_of
 from duly.store.connection.replica import Replica as Readable
 from duly.store.connection.statements import load
 from duly.store.reads.overview import backlog
 from duly.store.schema import migrate
-from duly.store.tables import archive, clocks, hosts, notifications, overloads, workers
+from duly.store.tables import archive, clocks, hosts, notifications, overloads, recovery, workers
 
 SQL = load("reads/system")
 _SUBQUEUES_MAX, _RUNS_MAX = 500, 1_000  # how many queues are read, and how deep
@@ -76,7 +81,26 @@ async def read(session: Database, host_now: Callable[[], datetime], replica: Rea
         archive_age_seconds=await history.archive_age_seconds(session),
         archive_failures=await archive.failing(session),
         failing_channels=await notifications.failing(session, FAILING_CHANNELS_MAX),
+        waiting_recovery=await waiting_recovery(session),
+        xmin_holder=await session.fetch_row_as(XminHolder, SQL["xmin_holder"]),
+        freeze_age=await session.fetch_row_as(FreezeAge, SQL["freeze_age"]),
+        disk=await disk(session),
     )
+
+
+async def waiting_recovery(session: Database) -> WaitingRecovery | None:
+    """Return the recovery that waits for the decision of a person."""
+    last = await recovery.last(session)
+    if last is None or last.state != recovery.OPEN:
+        return None
+    missed = (await recovery.totals(session, last.recovery_id)).missed
+    return WaitingRecovery(last.opened_at, last.backup_at, missed)
+
+
+async def disk(session: Database) -> Disk | None:
+    """Return the disk of the server, if it runs on this machine and we may see its processes."""
+    row = await session.fetch_one(SQL["server_process"])
+    return disk_of(row["pid"], row["started_at"])
 
 
 async def unroutable(session: Database) -> list[Unroutable]:

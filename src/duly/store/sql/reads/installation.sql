@@ -50,7 +50,8 @@ select (select count(*) from duly.schedulers where until > duly.clock_now()) as 
        (select count(*) from (select from duly.dead limit $1) as counted) as dead_letters
 
 -- name: database
--- Of other roles' sessions the server may not show everything: that is left out.
+-- Of other roles' sessions the server may not show everything: that is left out. Transactions of other databases do not hold vacuum back in this
+-- one; the server stops when any of them must be frozen.
 select (select count(*) from pg_stat_activity where backend_type = 'client backend') as connections,
        current_setting('max_connections')::integer as connections_max,
        coalesce((select extract(epoch from max(clock_timestamp() - xact_start)) from pg_stat_activity
@@ -59,11 +60,12 @@ select (select count(*) from pg_stat_activity where backend_type = 'client backe
        (select count(*) from pg_prepared_xacts where database = current_database()) as prepared_transactions,
        coalesce((select extract(epoch from max(clock_timestamp() - prepared)) from pg_prepared_xacts where database = current_database()), 0)::double precision
            as oldest_prepared_seconds,
-       coalesce((select max(age(backend_xmin)) from pg_stat_activity where backend_type <> 'walsender'), 0)::bigint as xmin_transaction,
-       coalesce((select max(age(transaction)) from pg_prepared_xacts), 0)::bigint as xmin_prepared,
+       coalesce((select max(greatest(age(backend_xid), age(backend_xmin))) from pg_stat_activity
+                  where datname = current_database() and backend_type not in ('walsender', 'autovacuum worker')), 0)::bigint as xmin_transaction,
+       coalesce((select max(age(transaction)) from pg_prepared_xacts where database = current_database()), 0)::bigint as xmin_prepared,
        coalesce((select max(greatest(age(xmin), age(catalog_xmin))) from pg_replication_slots), 0)::bigint as xmin_slot,
        coalesce((select max(age(backend_xmin)) from pg_stat_replication), 0)::bigint as xmin_replica,
-       (select age(datfrozenxid) from pg_database where datname = current_database())::bigint as freeze_age,
+       (select max(age(datfrozenxid)) from pg_database)::bigint as freeze_age,
        pg_wal_lsn_diff(case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end, '0/0')::bigint as wal_bytes,
        coalesce((select max(pg_wal_lsn_diff(case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end, restart_lsn))
                    from pg_replication_slots where not active), 0)::bigint as slot_retained_bytes,

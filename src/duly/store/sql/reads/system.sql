@@ -52,6 +52,27 @@ select slot_name::text as name, active as is_active,
            as retained_bytes
   from pg_replication_slots order by slot_name limit 100
 
+-- name: xmin_holder
+-- The oldest of what pins vacuum in this database. The snapshots of others reach back to a transaction that writes, so of the same age it is named.
+select kind, name, age::bigint from (
+    select case when backend_type = 'walsender' then 'replica' else 'transaction' end as kind,
+           case when backend_type = 'walsender' then coalesce(nullif(application_name, ''), client_addr::text, pid::text) else pid::text end as name,
+           greatest(age(backend_xid), age(backend_xmin)) as age, backend_xid is null as is_reader, xact_start as since
+      from pg_stat_activity
+     where pid <> pg_backend_pid() and backend_type <> 'autovacuum worker' and (datname = current_database() or backend_type = 'walsender')
+    union all
+    select 'prepared', gid, age(transaction), false, prepared from pg_prepared_xacts where database = current_database()
+    union all
+    select 'slot', slot_name::text, greatest(age(xmin), age(catalog_xmin)), false, null from pg_replication_slots) as holders
+ where age is not null order by age desc, is_reader, since limit 1
+
+-- name: freeze_age
+-- Of all databases: the server stops when one of them must be frozen.
+select datname::text as database, age(datfrozenxid)::bigint as age from pg_database order by 2 desc limit 1
+
+-- name: server_process
+select pg_backend_pid() as pid, pg_postmaster_start_time() as started_at
+
 -- name: stalled
 select name, extract(epoch from duly.clock_now() - stalled_at)::double precision as seconds, stalled_in as handlers
   from duly.workers where stalled_at is not null and until > duly.clock_now() order by stalled_at limit 100
