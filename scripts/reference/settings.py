@@ -36,11 +36,11 @@ PostgreSQL takes up to a tenth of the space that was free in `data` at its start
 
 def page() -> str:
     """Write the page."""
-    rows = [(f"`{name}`", _default(known.default), known.help) for name, known in KNOWN.items()]
+    rows = [(f"`{name}`", _default(name, known.default), known.help) for name, known in KNOWN.items()]
     return document("Settings", _HEAD.replace("DULY_", PREFIX), table(["setting", "default", "meaning"], rows), _NOTES)
 
 
-def _default(value: object) -> str:
+def _default(name: str, value: object) -> str:
     if value is None or value == () or (isinstance(value, Mapping) and not value):
         return "unset"
     if isinstance(value, bool):
@@ -48,5 +48,5 @@ def _default(value: object) -> str:
     if isinstance(value, tuple):
         return f"`{', '.join(map(str, value))}`"
     if isinstance(value, float):
-        return f"`{value:g}` s"
+        return f"`{value:g}`" if name == "otel_ratio" else f"`{value:g}` s"
     return f"`{value}`"

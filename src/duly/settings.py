@@ -1,4 +1,5 @@
-"""Settings: flags, then `DULY_*` variables, then `duly.toml` or `[tool.duly]` in `pyproject.toml`, then defaults.
+"""Settings: flags, then `DULY_*` variables, then `duly.toml` or `[tool.duly]` in `pyproject.toml`, then, for traces, the
+variables of OpenTelemetry, then defaults.
 
 A secret may be in a file of its own, as service managers and container platforms hand secrets over: the variable with
 `_FILE` behind its name gives that file. The settings file is the nearest one, looking upwards from the working folder.
@@ -30,8 +31,8 @@ DATA_DEFAULT = ".duly"
 
 Duration = str | int | float  # as written; the domain reads it
 
-# Variables that every program with OpenTelemetry reads; our own names go before them.
-_STANDARD = {
+# Variables that every program with OpenTelemetry reads; a setting of our own goes before them.
+_OF_OPENTELEMETRY = {
     "otel_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
     "otel_headers": "OTEL_EXPORTER_OTLP_HEADERS",
     "otel_service": "OTEL_SERVICE_NAME",
@@ -165,12 +166,14 @@ def load(
     cwd = cwd or Path.cwd()
     file, in_file = _from_file(cwd)
     home = file.parent if file else cwd
-    named, in_named_files = _from_environment(os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
+    named, in_named_files = _from_environment(environ)
     layers: list[tuple[Callable[[str], str], Mapping[str, object], Path]] = [
         (lambda name: f"--{name.replace('_', '-')}", _given(flags or {}), cwd),
         (lambda name: PREFIX + name.upper(), named, cwd),
         (lambda name: PREFIX + name.upper() + IN_FILE, in_named_files, cwd),
         (lambda name: f"{name} in {_short(file, cwd)}", in_file, home),
+        (lambda name: _OF_OPENTELEMETRY[name], _of_opentelemetry(environ), cwd),
     ]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -284,14 +287,32 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, object], di
     files = {name: given.pop(name + IN_FILE.lower(), "") for name in SECRETS}
     for name in given.keys() - KNOWN.keys():
         raise SettingsError(_unknown(PREFIX + name.upper(), "the environment", [PREFIX + key.upper() for key in KNOWN]))
-    for name, standard in _STANDARD.items():
-        if name not in given:
-            given[name] = environ.get(standard, "")
     named: dict[str, object] = {name: value for name, value in given.items() if value != ""}
     for name in (name for name in named if files.get(name)):
         variable = PREFIX + name.upper()
         raise SettingsError(f"{variable} and {variable}{IN_FILE} are both set; unset one of them")
     return named, {name: _content(PREFIX + name.upper() + IN_FILE, file) for name, file in files.items() if file}
+
+
+def _of_opentelemetry(environ: Mapping[str, str]) -> dict[str, object]:
+    """Return what the variables of OpenTelemetry give: they are for all programs, so what does not suit is no error."""
+    given: dict[str, object] = {name: environ[key] for name, key in _OF_OPENTELEMETRY.items() if environ.get(key)}
+    is_off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    exporters = environ.get("OTEL_TRACES_EXPORTER", "") or "otlp"
+    if is_off or "otlp" not in exporters.split(",") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") == "grpc":
+        given.pop("otel_endpoint", None)
+    if environ.get("OTEL_TRACES_SAMPLER", "").endswith("always_off"):
+        given["otel_ratio"] = 0.0
+    try:
+        _ratio(given.get("otel_ratio"))
+    except ValueError:
+        given.pop("otel_ratio", None)
+    return given
+
+
+def is_of_opentelemetry(source: str) -> bool:
+    """Return whether a value came from a variable of OpenTelemetry, and not from a setting of ours."""
+    return source in _OF_OPENTELEMETRY.values()
 
 
 def _content(variable: str, file: str) -> str:

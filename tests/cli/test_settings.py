@@ -39,6 +39,44 @@ def test_the_file_is_the_nearest_one_upwards(tmp_path):
     assert load({}, {}, inner).port == 2
 
 
+COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+
+
+def test_variables_of_opentelemetry_are_read_behind_ours_and_keep_their_names(tmp_path):
+    variables = {**COLLECTOR, "OTEL_SERVICE_NAME": "shop", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
+    settings = load({}, {**variables, "DULY_OTEL_SERVICE": "duly-shop"}, write(tmp_path, "otel_ratio = 0.1"))
+
+    assert (settings.otel_endpoint, settings.otel_service, settings.otel_ratio) == (
+        "http://collector:4318",
+        "duly-shop",
+        0.1,
+    )
+    assert settings.sources["otel_endpoint"] == "OTEL_EXPORTER_OTLP_ENDPOINT"
+    assert settings.sources["otel_service"] == "DULY_OTEL_SERVICE"
+    assert load({}, variables, tmp_path.parent).otel_ratio == 0.5
+
+
+@pytest.mark.parametrize("argument", ["endpoint=http://jaeger:14250", "-1", "nan", "2", ""])
+def test_sampler_argument_of_another_kind_is_not_ours_and_no_error(tmp_path, argument):
+    settings = load({}, {**COLLECTOR, "OTEL_TRACES_SAMPLER_ARG": argument}, tmp_path)
+    assert (settings.otel_ratio, settings.sources["otel_ratio"]) == (1.0, "default")
+    with pytest.raises(SettingsError, match="DULY_OTEL_RATIO"):
+        load({}, {"DULY_OTEL_RATIO": argument or "x"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}],
+)
+def test_collector_of_the_platform_is_left_alone_where_opentelemetry_is_off_or_speaks_grpc(tmp_path, more):
+    assert load({}, COLLECTOR | more, tmp_path).otel_endpoint is None
+    assert load({}, more | {"DULY_OTEL_ENDPOINT": "http://ours:4318"}, tmp_path).otel_endpoint == "http://ours:4318"
+
+
+def test_sampler_that_is_always_off_sends_only_what_a_caller_samples(tmp_path):
+    assert load({}, {**COLLECTOR, "OTEL_TRACES_SAMPLER": "parentbased_always_off"}, tmp_path).otel_ratio == 0.0
+
+
 def test_a_project_file_without_our_table_is_passed_by(tmp_path):
     write(tmp_path, "port = 1")
     (tmp_path / "a").mkdir()

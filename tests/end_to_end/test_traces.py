@@ -19,6 +19,7 @@ from tests.end_to_end.receiver import Receiver
 COLLECTOR = Path(__file__).parents[1] / "outbound" / "collector.py"
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CANARY = "canary-4111-1111"
+PROCESSES = 4  # of a `duly up`, of which each says once what it does not send
 APP = """
 from duly import App
 
@@ -240,3 +241,45 @@ def test_the_ratio_is_a_number_from_0_to_1(tmp_path):
     refused = duly("config", cwd=tmp_path, DULY_OTEL_RATIO="2")
     assert refused.returncode != 0
     assert "DULY_OTEL_RATIO" in refused.stderr
+
+
+# As where only the API of OpenTelemetry is installed, which other libraries bring.
+BARE = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter")):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+@pytest.fixture
+def bare(tmp_path) -> dict[str, str]:
+    """Give the environment of a process without the extra."""
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "sitecustomize.py").write_text(BARE)
+    return {"PYTHONPATH": str(tmp_path / "bare")}
+
+
+def test_collector_that_was_given_to_duly_is_refused_without_the_extra(bare, tmp_path):
+    refused = duly("jobs", cwd=tmp_path, DULY_OTEL_ENDPOINT="http://127.0.0.1:9", **bare)
+    assert refused.returncode != 0
+    assert "pip install 'duly[otel]'" in refused.stderr
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9", "collector:4317"])
+def test_collector_of_the_platform_without_the_extra_costs_a_process_one_warning(bare, endpoint, tmp_path):
+    more = bare if endpoint.startswith("http") else {}
+    quiet = duly("config", cwd=tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, **more)
+    assert (quiet.returncode, "traces_not_sent" in quiet.stderr) == (0, False), "it sends nothing anyhow"
+
+    with installed(tmp_path, endpoint, **more) as (up, client):
+        for run_id in [submitted(client) for _ in range(5)]:
+            assert ended(client, run_id) == "succeeded"
+        up.process.interrupt()
+    lines = [json.loads(line) for line in up.process.lines if "traces_not_sent" in line]
+    assert 1 <= len(lines) <= PROCESSES
+    assert all("OTEL_EXPORTER_OTLP_ENDPOINT is set" in line["reason"] for line in lines)

@@ -27,6 +27,8 @@ QUEUE_MAX = 8_192  # spans that wait for the collector; more are dropped
 SEND_SECONDS = 5.0  # for one batch
 DELAY_SECONDS = 1.0
 LAST_SECONDS = 1.0  # that the end of a process waits for its last spans
+# Other libraries bring the bare API, which sends nothing.
+_NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
 class Collector(msgspec.Struct, frozen=True):
@@ -39,6 +41,7 @@ class Collector(msgspec.Struct, frozen=True):
 
 
 _collector: Collector | None = None
+_unsent: str | None = None  # why spans that were asked for are not sent, until it is logged
 _processor: Any = None
 _scope: Any = None
 _resource: Any = None
@@ -47,14 +50,32 @@ _lock = threading.Lock()
 
 def set_up(collector: Collector | None) -> None:
     """Send spans to a collector from now on; None: to none. Raises Refused without the packages of `duly[otel]`."""
-    global _collector
-    if collector is not None and importlib.util.find_spec("opentelemetry") is None:
+    global _collector, _unsent
+    if collector is not None and not is_installed():
         raise Refused("otel_endpoint is set, but OpenTelemetry is not installed: pip install 'duly[otel]'")
-    _collector = collector
+    _collector, _unsent = collector, None
+
+
+def send_none(why: str) -> None:
+    """Send no spans, and log the reason once, in place of the first."""
+    global _collector, _unsent
+    _collector, _unsent = None, why
+
+
+def is_installed() -> bool:
+    """Return whether the packages of `duly[otel]` are there."""
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in _NEEDED)
+    except ModuleNotFoundError:
+        return False
 
 
 def is_on() -> bool:
     """Return whether spans are sent."""
+    global _unsent
+    if _unsent is not None:
+        Log("traces").warning("traces_not_sent", reason=_unsent)
+        _unsent = None
     return _collector is not None
 
 

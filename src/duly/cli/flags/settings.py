@@ -14,7 +14,7 @@ import click
 from duly import log
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
-from duly.settings import KNOWN, Settings, SettingsError, load
+from duly.settings import KNOWN, Settings, SettingsError, is_of_opentelemetry, load
 
 Command = Callable[..., Any]
 
@@ -95,14 +95,19 @@ def report(settings: Settings) -> None:
 
 
 def _send_traces(settings: Settings, endpoint: str) -> None:
-    from duly.outbound.traces import Collector, set_up  # here, because nearly no command needs them
+    from duly.outbound import traces  # here, because nearly no command needs them
 
-    if not endpoint.startswith(("http://", "https://")):
-        source = settings.sources["otel_endpoint"]
+    source = settings.sources["otel_endpoint"]
+    is_address = endpoint.startswith(("http://", "https://"))
+    if is_of_opentelemetry(source) and not (is_address and traces.is_installed()):
+        lacks = "duly[otel] is not installed" if is_address else "it is not an address such as http://127.0.0.1:4318"
+        traces.send_none(f"{source} is set, but {lacks}; OTEL_TRACES_EXPORTER=none is for no traces")
+        return
+    if not is_address:
         raise SettingsError(f"{source} is not the address of a collector; write it as http://127.0.0.1:4318")
     pairs = [pair.partition("=") for pair in str(settings.otel_headers or "").split(",") if pair]
     headers = {name.strip(): unquote(value.strip()) for name, _, value in pairs}
-    set_up(Collector(endpoint, settings.otel_service, headers, settings.otel_ratio))
+    traces.set_up(traces.Collector(endpoint, settings.otel_service, headers, settings.otel_ratio))
 
 
 def _option(name: str) -> Callable[[Command], Command]:
