@@ -1,9 +1,6 @@
 """Traces of a whole installation, received by a real OTLP receiver: one trace from the caller to the webhook's receiver."""
 
 import json
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +11,9 @@ import httpx
 import pytest
 
 from tests.cli.processes import Up, duly, running, wait_for
+from tests.end_to_end.collecting import Collector, collecting
 from tests.end_to_end.receiver import Receiver
 
-COLLECTOR = Path(__file__).parents[1] / "outbound" / "collector.py"
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CANARY = "canary-4111-1111"
 PROCESSES = 4  # of a `duly up`, of which each says once what it does not send
@@ -31,51 +28,6 @@ def charge(card: str, fails: bool = False) -> str:
         raise ValueError(f"declined {card}")
     return card
 """
-
-
-class Collector:
-    """The receiver's process, and the spans that it has received."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(COLLECTOR), *arguments], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
-        )
-        assert self._process.stdout
-        self.endpoint = f"http://127.0.0.1:{self._process.stdout.readline().strip()}"
-        self.spans: list[dict[str, Any]] = []
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout
-        for line in self._process.stdout:
-            self.spans.append(json.loads(line))
-
-    def of(self, run_id: str) -> dict[str, dict[str, Any]]:
-        """Give the spans of a run by their names."""
-        return {span["name"]: span for span in self.spans if span["duly.run_id"] == run_id}
-
-    def wait_for(self, run_id: str, *names: str) -> dict[str, dict[str, Any]]:
-        """Wait for spans of a run."""
-        wait_for(lambda: {f"duly.{name}" for name in names} <= self.of(run_id).keys())
-        return self.of(run_id)
-
-    def close(self) -> None:
-        """End it."""
-        self._process.terminate()
-        self._process.wait(10)
-        self._reading.join(10)
-        assert self._process.stdout
-        self._process.stdout.close()
-
-
-@contextmanager
-def collecting(*arguments: str) -> Iterator[Collector]:
-    collector = Collector(*arguments)
-    try:
-        yield collector
-    finally:
-        collector.close()
 
 
 @contextmanager

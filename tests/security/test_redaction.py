@@ -4,12 +4,14 @@ A whole `duly up` with a rule of each kind: of the job, of its tenant and of the
 values wherever it can. Then every table, every answer, what was sent out and what was printed is searched for them.
 """
 
+import asyncio
 import hashlib
 import json
 import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -17,7 +19,15 @@ import httpx
 import psycopg
 import pytest
 
+from duly.clock import Rng
+from duly.domain.archive import ArchivePlace
+from duly.log import Log
+from duly.moves.archive.export import Exporter
+from duly.outbound.archive_files import ArchiveFiles
+from duly.store.connection.database import Database
 from tests.cli.processes import Up, duly, running, wait_for
+from tests.end_to_end.collecting import Collector, collecting
+from tests.moves.test_archive import archived_rows, files_in
 
 APP = """
 import hashlib, logging
@@ -92,9 +102,11 @@ class Sink:
 class Shop:
     """An installation with rules, and values that they hide."""
 
-    def __init__(self, up: Up, database_url: str, sink: Sink) -> None:
+    def __init__(self, up: Up, database_url: str, sink: Sink, alerts: Sink, collector: Collector) -> None:
         self.up = up
         self.sink = sink
+        self.alerts = alerts
+        self.collector = collector
         self.database_url = database_url
         self.values = {name: f"canary-{name}-{secrets.token_hex(8)}" for name in RULES}
         self.digest = hashlib.sha256(" ".join(self.values.values()).encode()).hexdigest()
@@ -157,10 +169,29 @@ def shop(postgres, tmp_path_factory) -> Iterator[Shop]:
     settings = {"DULY_DATABASE_URL": url, "DULY_LOG_LEVEL": "debug", "DULY_LOG_FORMAT": "json"}
     settings["DULY_SECRETS_KEY"] = str(folder / "secrets")
     up = ("up", "--app", "shop:app", "--port", "0", "--no-demo", "--egress-loopback")
-    with Sink().serving() as sink, running(*up, cwd=folder, **settings) as process:
-        opened = Shop(Up(process, folder), url, sink)
-        opened.ask("PATCH", "/v1/tenants/1", json={"redact": [RULES["card"]]})
-        yield opened
+    with Sink().serving() as sink, Sink().serving() as alerts, collecting() as collector:
+        settings["DULY_OTEL_ENDPOINT"] = collector.endpoint
+        with running(*up, cwd=folder, **settings) as process:
+            opened = Shop(Up(process, folder), url, sink, alerts, collector)
+            opened.ask("PATCH", "/v1/tenants/1", json={"redact": [RULES["card"]]})
+            opened.ask("PUT", "/v1/channels/ops", json={"kind": "webhook", "url": f"{alerts.origin}/alerts"})
+            rule = {"events": ["failed", "dead", "recovered"], "channels": ["ops"], "deliveries_max": 100}
+            opened.ask("PUT", "/v1/notification-rules/everything", json=rule)
+            yield opened
+
+
+def archive(shop: Shop, files: ArchiveFiles) -> list[dict[str, Any]]:
+    """Archive all history, and return the rows of the files."""
+
+    async def export() -> None:
+        async with Database(shop.database_url) as database:
+            after = (await database.read_clock()).date() + timedelta(days=1)
+            for kind in ("succeeded", "failed"):
+                await Exporter(database, files, rng=Rng(1), log=Log("test")).export_before(kind, after)
+
+    asyncio.run(export())
+    root = files.place.root
+    return [row for file in files_in(files) for row in archived_rows(files, str(file.relative_to(root)))]
 
 
 def shown(shop: Shop, run: dict[str, Any]) -> None:
@@ -206,6 +237,9 @@ class TestRedaction:
         for path in ("/v1/dead", "/v1/dead?group=error", f"/v1/runs/{dead}/explain", f"/v1/runs/{dead}/attempts"):
             shop.ask("GET", path)
         wait_for(lambda: len(shop.sink.bodies) > sent)
+        wait_for(lambda: any(dead in body for body in shop.alerts.bodies))
+        [noticed] = [one for one in shop.ask("GET", "/v1/notifications")["items"] if one["run_id"] == dead]
+        assert "*** ($.pin)" in noticed["text"]
         assert shop.tables() <= OF_DEAD_LETTERS
 
         shop.ask("PATCH", f"/v1/dead/{dead}", json={"payload": {**run["payload"], "text": "edited"}})
@@ -302,3 +336,24 @@ class TestRedaction:
         own = [line for line in shop.up.process.lines if line.startswith("{")]
         assert own, "with debug on, it says much"
         assert shop.found_in(*own) == set()
+
+    def test_traces_and_notifications_name_runs_and_no_value(self, shop):
+        retry = {"max_attempts": 2, "policy": "list", "delays": ["PT1S"]}
+        run_id = shop.submit(payload=shop.payload(fails=True), retry=retry)["run_id"]
+        assert shop.ended(run_id)["state"] == "succeeded"
+        shop.collector.wait_for(run_id, "submit", "claim", "attempt")
+        wait_for(lambda: any(run_id in body for body in shop.alerts.bodies))
+
+        assert any("*** ($.pin)" in body for body in shop.alerts.bodies)
+        assert shop.found_in(*shop.alerts.bodies) == set()
+        assert shop.found_in(json.dumps(shop.collector.spans)) == set()
+
+    def test_the_archive_has_marks_for_values(self, shop, tmp_path):
+        run_id = shop.ended(shop.submit()["run_id"])["run_id"]
+        shop.ended(shop.submit(payload=shop.payload(fails=True), retry={"max_attempts": 1})["run_id"])
+        rows = archive(shop, ArchiveFiles(ArchivePlace(False, str(tmp_path / "archive"))))
+
+        texts = {str(row["run_id"]): str(row) for row in rows}
+        assert {row["outcome"] for row in rows} >= {"succeeded", "failed"}
+        assert all(mark in texts[run_id] for mark in ("*** ($.pin)", "*** ($.customer.card)", "*** ($..password)"))
+        assert shop.found_in(*map(str, rows)) == set()
