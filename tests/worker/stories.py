@@ -16,7 +16,7 @@ from duly.domain.jobs.declaration import Declarations
 from duly.domain.jobs.job import Submission
 from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Run
+from duly.domain.runs.run import FINAL_STATES, Run
 from duly.domain.targets.target import Target
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
@@ -151,7 +151,7 @@ async def ended(store: Database, run_id: UUID, seconds: float = PATIENCE_SECONDS
 
     async def final() -> str | None:
         state = await state_of(store, run_id)
-        return state if state in runs.FINAL else None
+        return state if state in FINAL_STATES else None
 
     state: str = await until(final, seconds)
     return state

@@ -15,7 +15,7 @@ from duly.api.response import Response
 from duly.api.views.runs import shown_run, status_of_one_shot
 from duly.clock import Clock
 from duly.domain.errors import NotFound
-from duly.store.boxes import runs
+from duly.domain.runs.run import FINAL_STATES
 from duly.store.connection.database import Database
 from duly.wire.jobs.jobs import CreatedJob
 from duly.wire.runs import Run
@@ -62,7 +62,7 @@ async def for_the_end(waiter: Waiter, created: CreatedJob, seconds: int, otherwi
         while True:
             async with waiter.open() as session:
                 run = await _look(session, waiter.tenant, created)
-            if run is not None and run.state in runs.FINAL:
+            if run is not None and run.state in FINAL_STATES:
                 ended = msgspec.structs.replace(
                     created, run=run, status=status_of_one_shot(run.state), next_run_at=None
                 )

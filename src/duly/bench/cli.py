@@ -18,7 +18,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from duly.bench import interrupts, pairs, scratch
+from duly.bench import pairs, scratch
 from duly.bench.bench import Bench
 from duly.bench.progress import Steps
 from duly.bench.report import Result, print_json, print_table
@@ -111,7 +111,6 @@ def _flags(options: type[msgspec.Struct]) -> Iterator[click.Option]:
 
 def _run(scenario: ModuleType, *, as_json: bool, checkout: Path | None, rounds: int, **flags: Any) -> None:
     context = click.get_current_context()
-    interrupts.heed()
     if checkout is None:
         if context.get_parameter_source("rounds") is ParameterSource.COMMANDLINE:
             raise click.UsageError("--rounds counts the turns of a comparison: give --pairs CHECKOUT, too")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from duly import __version__
+from duly.cli import interrupts
 from duly.cli.failures import EXIT_CODES, INTERRUPTED, REFUSED, explain
 from duly.cli.lazy import LazyGroup
 from duly.cli.render.say import say
@@ -109,6 +110,10 @@ SECTIONS = {
 }
 
 
+# These have processes, folders or a terminal to tidy up when they are interrupted.
+_TIDIES_UP = frozenset({"backup", "bench", "chaos", "restore", "top"})
+
+
 @click.group(
     cls=LazyGroup,
     sections=SECTIONS,
@@ -130,6 +135,8 @@ def main() -> None:
 
 def call(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
+    if arguments and arguments[0] in _TIDIES_UP:
+        interrupts.heed()
     try:
         code = cli.main(list(arguments), prog_name="duly", standalone_mode=False)
     except click.exceptions.Exit as request:

@@ -11,6 +11,7 @@ import msgspec
 
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
 from duly.domain.jobs.declaration import OWNER
+from duly.domain.runs.run import FINAL_STATES
 from duly.domain.tenancy.audit import Action, Subject
 from duly.moves.admin.audit import actor_of, audited, record, record_runs
 from duly.moves.recall import recalled
@@ -88,7 +89,7 @@ async def _cancel_run(database: Database, run_id: UUID, reason: str, *, started:
         found = await runs.find(database, run_id)
         if found is None:
             raise NotFound(f"no run {run_id}; `duly runs` lists them")
-        if found["state"] in runs.FINAL or (found["state"] == "running" and not started):
+        if found["state"] in FINAL_STATES or (found["state"] == "running" and not started):
             return CancelAnswer.TOO_LATE
         await database.clock.sleep(_LOOK_PAUSE_SECONDS)
     raise Unsettled(f"run {run_id}")

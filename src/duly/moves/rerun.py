@@ -14,7 +14,7 @@ from duly.domain.jobs.job import Submission
 from duly.domain.jobs.unmasked import unmasked_payload
 from duly.domain.redaction import has_mark
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
-from duly.domain.runs.run import HORIZON, PRIORITY_DEFAULT
+from duly.domain.runs.run import FINAL_STATES, HORIZON, PRIORITY_DEFAULT
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.workflows.references import has_references
 from duly.moves.admin.audit import audited, record
@@ -69,7 +69,7 @@ async def rerun(
     found = await runs.find(database, run_id)
     if found is None or found["tenant"] != tenant:
         raise NotFound(f"no run {run_id}; `duly runs` lists them")
-    if found["state"] not in runs.FINAL:
+    if found["state"] not in FINAL_STATES:
         raise Refused(
             f"run {run_id} is {found['state']}, so it cannot be run again yet; wait for its end, or cancel it"
         )

@@ -12,6 +12,7 @@ import msgspec
 
 from duly.domain.errors import DulyError, NotFound
 from duly.domain.jobs.job import check_arguments, check_key, check_name, check_priority
+from duly.domain.runs.run import FINAL_STATES
 from duly.moves.cancel import CancelAnswer, cancel_run, cancel_subtasks
 from duly.moves.rerun import Changes, rerun
 from duly.sdk.background import sync_twin
@@ -156,7 +157,7 @@ class RunHandle(Generic[T]):
             run = await runs.find(database, self.run_id)
             return (run["state"], run) if run else (_NOT_THERE, {})
 
-        return await until_final(database.clock, look, runs.FINAL, f"run {self.run_id} of {self._work.name}", timeout)
+        return await until_final(database.clock, look, FINAL_STATES, f"run {self.run_id} of {self._work.name}", timeout)
 
 
 def _last_traceback(run: dict[str, Any]) -> str | None:

@@ -14,7 +14,6 @@ from duly.wire.jobs.definitions import RunDefinition
 from duly.wire.pages import DeadFilter, Items, NextPageToken, Page, PageQuery, PageToken
 from duly.wire.schema.shapes import ReplayRate, RequestModel, ResponseModel, check_reach
 
-FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
 Outcome = Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "snoozed", "fenced", "skipped"]
 
 

@@ -27,6 +27,7 @@ from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import RUNS, Filter, parse
 from duly.domain.jobs.job import check_name
 from duly.domain.runs import payload as payloads
+from duly.domain.runs.run import FINAL_STATES
 from duly.domain.tenancy.audit import Action
 from duly.moves.archive.cold import reaches_back
 from duly.moves.cancel import CancelledTree, cancel_tree
@@ -162,7 +163,7 @@ async def read_logs(call: Call[LogQuery, None]) -> Response:
     page = LogPage(
         items=[reported(line) for line in lines],
         next_page_token=paging.token(last, of),
-        is_final=found["state"] in runs.FINAL and len(lines) < _LOG_PAGE,
+        is_final=found["state"] in FINAL_STATES and len(lines) < _LOG_PAGE,
     )
     return Response(200, page)
 

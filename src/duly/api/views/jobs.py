@@ -14,13 +14,13 @@ from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import Filter
 from duly.domain.jobs.spec_of import rules_of, run_rules_of, shown_payload, waits_of
 from duly.domain.runs.options import NO_OPTIONS
+from duly.domain.runs.run import FINAL_STATES
 from duly.domain.triggers.moments import utc_text
 from duly.domain.triggers.schedule.options import requested_shape
 from duly.domain.triggers.schedule.preview import fires, fires_left
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.summary import brief, only_run_id, sentence
 from duly.domain.triggers.schedule.timing import schedule_of
-from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.reads import lists, overview
 from duly.store.tables import jobs
@@ -53,7 +53,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
     if run is None or run.job_id != job_id:
         raise no_job(job_id)
     carried = await overview.arguments(database, job_id)
-    options, is_live = carried.get("options", NO_OPTIONS), run.state not in runs.FINAL
+    options, is_live = carried.get("options", NO_OPTIONS), run.state not in FINAL_STATES
     return Job(
         **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "depends_on", "run_id")},
         name=None,

@@ -14,6 +14,7 @@ from duly.domain.jobs.spec_of import run_rules_of, shown_payload, shown_target
 from duly.domain.redaction import Redactor
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.payload import read_anyhow
+from duly.domain.runs.run import FINAL_STATES
 from duly.domain.targets.spec import described_in_short
 from duly.domain.targets.target import WORKFLOW
 from duly.store.boxes import runs
@@ -53,7 +54,7 @@ def no_run(run_id: UUID) -> NotFound:
 
 def status_of_one_shot(state: str) -> Literal["active", "completed", "cancelled"]:
     """Return the status of a job that is its own run."""
-    if state not in runs.FINAL:
+    if state not in FINAL_STATES:
         return "active"
     return "cancelled" if state == "cancelled" else "completed"
 
@@ -74,7 +75,7 @@ async def run_of(
     checkpoint = await runs.checkpoint_size(database, run_id)
     attempts = [shown_attempt(row) for row in found["attempts"]]
     lease = await runs.find_lease(database, run_id)
-    is_final = found["state"] in runs.FINAL
+    is_final = found["state"] in FINAL_STATES
     return Run.of(
         found,
         depends_on=[Dependency(job=UUID(job), on=on) for job, on in found["depends_on"]],

@@ -11,8 +11,8 @@ from datetime import datetime
 from itertools import pairwise
 
 from duly.bench.chaos.evidence import Arrival, Evidence, Record
+from duly.domain.runs.run import FINAL_STATES
 
-FINAL = {"succeeded", "dead", "cancelled", "expired", "skipped"}
 HANDS_OVER = {"lost", "failed", "timed_out", "snoozed"}
 
 
@@ -32,7 +32,7 @@ def findings(evidence: Evidence) -> list[str]:
 def lost(evidence: Evidence) -> Iterator[str]:
     """Acknowledged, and either not ended or never seen by its target."""
     seen = {arrival.run_id for arrival in evidence.arrivals}
-    ended = {record.run_id for record in evidence.records if record.became in FINAL}
+    ended = {record.run_id for record in evidence.records if record.became in FINAL_STATES}
     for asked in evidence.acknowledged:
         if asked.is_schedule:
             continue
@@ -108,7 +108,7 @@ def wrong_accounts(records: Iterable[Record]) -> Iterator[str]:
     for record in records:
         if record.outcome != "fenced":
             outcomes[record.run_id, record.attempt] += record.fence is not None
-            ends[record.run_id] += record.became in FINAL
+            ends[record.run_id] += record.became in FINAL_STATES
     yield from (f"account: run {key[0]}, attempt {key[1]} has {n} outcomes" for key, n in outcomes.items() if n > 1)
     yield from (f"account: run {run_id} has {n} ends" for run_id, n in ends.items() if n > 1)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from duly.bench import interrupts, scratch
+from duly.bench import scratch
 from duly.bench.chaos.storm import Plan, Verdict, weather
 from duly.bench.processes import check_can_look
 from duly.bench.progress import Steps
@@ -42,7 +42,6 @@ def chaos(minutes: float, seed: int | None, rate: int, schedules: int, folder: P
     The verdict is that of `duly verify`, and one from outside, by what handlers noted when they were called: runs lost,
     early, or called twice without need. Exits with 1 when a promise was broken.
     """
-    interrupts.heed()
     check_can_look("chaos")
     plan = Plan(minutes * 60, secrets.randbelow(2**32) if seed is None else seed, rate, schedules)
     steps, files = Steps(), Path(tempfile.mkdtemp(prefix="duly-chaos-", dir=folder))

@@ -22,11 +22,11 @@ from duly.domain.notifications.channel import (
     WebhookChannel,
 )
 from duly.domain.notifications.rule import EVENTS, Quiet, RuleSpec
+from duly.domain.runs.run import FINAL_STATES
 from duly.wire.notifications import Channel, Notification, NotificationRule
 from duly.wire.pages import PAGE_SIZE_MAX
 
 _SHOWN_MAX = 10_000
-_ENDED = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
 _LOOK_SECONDS = 0.2
 
 
@@ -138,7 +138,7 @@ async def test(client: AsyncClient, as_json: bool, name: str, wait: float) -> in
     """Send a test to the channel NAME, and wait for its delivery. The exit code is 1 when it fails."""
     sent, clock = await client.channels.test(name), SystemClock()
     until = clock.monotonic() + wait
-    while (run := await client.runs.get(sent.run_id)).state not in _ENDED and clock.monotonic() < until:
+    while (run := await client.runs.get(sent.run_id)).state not in FINAL_STATES and clock.monotonic() < until:
         await clock.sleep(_LOOK_SECONDS)
     answer(as_json, run, f"test of channel {name}: {run.state}", *([run.reason] if run.reason else []))
     return 0 if run.state == "succeeded" else 1

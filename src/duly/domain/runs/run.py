@@ -22,6 +22,7 @@ RunState = Literal[
     "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"
 ]
 RUN_STATES: tuple[str, ...] = get_args(RunState)
+FINAL_STATES = ("succeeded", "dead", "cancelled", "expired", "skipped")  # only a replay takes a run out of one
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):

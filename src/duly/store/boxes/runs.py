@@ -12,14 +12,13 @@ import msgspec
 from duly.domain.limits.limit import StandingLimits
 from duly.domain.limits.pause import Pauses, Scope
 from duly.domain.runs.progress import Progress, shown
-from duly.domain.runs.run import HORIZON
+from duly.domain.runs.run import FINAL_STATES, HORIZON
 from duly.store.boxes.options import decode
 from duly.store.connection.database import Database
 from duly.store.connection.statements import columns, load
 
 SQL = load("boxes/runs")
-FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
-_ENDED = FINAL - {"dead"}  # dead runs are still in a box
+_ENDED = frozenset(FINAL_STATES) - {"dead"}  # dead runs are still in a box
 
 
 class Signal(msgspec.Struct, frozen=True):

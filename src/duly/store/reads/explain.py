@@ -34,6 +34,7 @@ from duly.domain.jobs.filter import Filter
 from duly.domain.limits.limit import Limit
 from duly.domain.limits.pause import Pause, Scope
 from duly.domain.limits.scaling import Throughput
+from duly.domain.runs.run import FINAL_STATES
 from duly.domain.targets.target import WEBHOOK
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.on_event import is_on_event
@@ -80,7 +81,7 @@ async def run(
     policy = decode(around["options"]).policy
     attempts = [attempt for attempt in found["attempts"] if attempt["started_at"]]
     last = attempts[-1] if attempts else {}
-    is_over = found["state"] in runs.FINAL
+    is_over = found["state"] in FINAL_STATES
     facts = RunFacts(
         now=around["now"],
         **{name: found[name] for name in ("state", "queue", "handler", "attempt", "scheduled_at", "reason")},

@@ -15,10 +15,10 @@ from duly.cli.render.output import Columns, Listing, listing_options, show_list
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.filter import RUNS
+from duly.domain.runs.run import FINAL_STATES
 from duly.wire.pages import PAGE_SIZE_MAX
 from duly.wire.runs import RunSummary
 
-_ENDED = ("succeeded", "dead", "cancelled", "expired", "skipped")
 _EVER = "0001-01-02"
 COLUMNS: Columns = {
     **{name: RUN_COLUMNS[name] for name in ("id", "state", "handler", "queue")},
@@ -32,7 +32,7 @@ COLUMNS: Columns = {
 @click.command
 @click.option("--since", metavar="MOMENT", default=_EVER, help="That ended from this time on; default: ever.")
 @click.option("--until", metavar="MOMENT", help="That ended before this time.")
-@click.option("--state", type=click.Choice(_ENDED))
+@click.option("--state", type=click.Choice(FINAL_STATES))
 @click.option("--job", metavar="JOB", help="Only the runs of this job, given by its id or its name.")
 @filter_option
 @limit_option

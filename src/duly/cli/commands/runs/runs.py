@@ -35,10 +35,10 @@ from duly.clock import SystemClock
 from duly.domain.counting import some
 from duly.domain.jobs.filter import RUNS
 from duly.domain.runs.progress import progress_text
-from duly.domain.runs.run import RUN_STATES
+from duly.domain.runs.run import FINAL_STATES, RUN_STATES
 from duly.domain.targets.words import described
 from duly.wire.pages import PAGE_SIZE_MAX
-from duly.wire.runs import FINAL, Attempt, Progress, Run, RunCancelled, RunSummary
+from duly.wire.runs import Attempt, Progress, Run, RunCancelled, RunSummary
 
 _LOOK_SECONDS = 0.5
 
@@ -207,7 +207,7 @@ async def _follow_progress(client: AsyncClient, run_id: UUID) -> None:
         now = _progress(found.progress) if found.progress else found.state
         if now != last:
             say(now, err=True)
-        if found.state in FINAL:
+        if found.state in FINAL_STATES:
             return
         last = now
         await SystemClock().sleep(_LOOK_SECONDS)
@@ -241,7 +241,7 @@ async def print_run(client: AsyncClient, run_id: UUID, *, as_json: bool) -> None
         print_json(found)
         return
     _print_found(found)
-    if found.state not in FINAL:
+    if found.state not in FINAL_STATES:
         reasons = (await client.runs.explain(run_id)).reasons
         say(_live(found.state, [reason.text for reason in reasons]))
 

@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from duly import __version__
-from duly.bench import interrupts
 from duly.cli.connect import database_url, opened
 from duly.cli.flags.settings import with_settings
 from duly.cli.render.output import answer, json_option, moment
@@ -45,7 +44,6 @@ def backup(settings: Settings, folder: Path | None, with_keyring: bool, is_check
 
     It holds everything but the keyring that secrets are sealed with. `duly restore` brings it back.
     """
-    interrupts.heed()
     if is_check:
         manifest = _checked(folder, with_keyring)
         words = f"{folder} is whole: {described(manifest)}"

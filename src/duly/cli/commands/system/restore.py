@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from duly.bench import interrupts
 from duly.cli.client import connected
 from duly.cli.commands.recover import print_plan
 from duly.cli.commands.system.backup import described, proofs, served
@@ -55,7 +54,6 @@ def restore(settings: Settings, folder: Path | None, replace: bool, in_place: bo
     The restored system is paused: nothing starts until `duly recover approve`. Leases from before are void. It is all done
     or nothing is: a backup that is damaged, a database that is not empty, and one that is in use are refused.
     """
-    interrupts.heed()
     if in_place == (folder is not None):
         raise click.UsageError(
             "name the FOLDER of a backup, or use --in-place where PostgreSQL has restored the database"

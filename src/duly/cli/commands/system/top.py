@@ -13,7 +13,6 @@ from functools import partial
 
 import click
 
-from duly.bench import interrupts
 from duly.cli.client import connected
 from duly.cli.flags.settings import with_settings
 from duly.cli.render.output import print_json
@@ -44,7 +43,6 @@ def top(settings: Settings, once: bool, as_json: bool, interval: float) -> None:
     Figures are those of the last five minutes, of the tenant of the key; queues and findings are for the operator those of
     the whole installation. A server that does not answer is shown as such, and asked again.
     """
-    interrupts.heed()
     shows_once = once or not (as_json or sys.stdout.isatty())
     asyncio.run(_once(settings, as_json) if shows_once else _repeatedly(settings, interval, as_json))
 

@@ -1,4 +1,4 @@
-"""Interrupts: SIGTERM ends a measurement as Ctrl-C does, so that its processes and folders are removed."""
+"""Interrupts: SIGTERM ends a command as Ctrl-C does, so that its processes and folders are removed."""
 
 from __future__ import annotations
 
