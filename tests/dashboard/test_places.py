@@ -265,7 +265,7 @@ class TestTenantsAndKeys:
         await expect(other.page.get_by_label("API key")).to_be_visible()
         await other.page.context.close()
 
-    async def test_tenant_is_created_limited_paused_and_suspended(self, visitor, house):
+    async def test_tenant_is_created_limited_redacted_paused_and_suspended(self, visitor, house):
         page, name = visitor.page, a_name("tenant")
         await visitor.go("/keys")
         await page.get_by_role("button", name="Create tenant").click()
@@ -282,6 +282,23 @@ class TestTenantsAndKeys:
         await expect(page.get_by_label("Quotas", exact=True)).to_contain_text("20 runs")
         limits = (await house.ask("GET", path))["limits"]
         assert (limits["weight"], limits["running_max"], limits["least_period"]) == (4, 20, "PT1M")
+
+        rules = page.get_by_label("Redaction", exact=True)
+        await expect(rules).to_contain_text("No rules of its own")
+        await page.get_by_role("button", name="Change rules").click()
+        visitor.may_be_refused = True
+        await page.get_by_label(re.compile("^Rules")).fill("card")
+        await page.get_by_role("button", name="Set rules").click()
+        await expect(page.get_by_text("does not start with $").first).to_be_visible()
+        await page.get_by_label(re.compile("^Rules")).fill("$.card\n\n $..password ")
+        await page.get_by_role("button", name="Set rules").click()
+        await expect(rules.get_by_role("code")).to_have_text(["$.card", "$..password"])
+        assert (await house.ask("GET", path))["redact"] == ["$.card", "$..password"]
+        await page.get_by_role("button", name="Change rules").click()
+        await expect(page.get_by_label(re.compile("^Rules"))).to_have_value("$.card\n$..password")
+        await page.get_by_label(re.compile("^Rules")).fill("")
+        await page.get_by_role("button", name="Set rules").click()
+        await expect(rules).to_contain_text("No rules of its own")
 
         await page.get_by_role("button", name="Pause runs").click()
         await page.get_by_role("textbox", name="Reason").fill("it floods")
