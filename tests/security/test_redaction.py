@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from duly.clock import Rng
-from duly.domain.archive import ArchivePlace
+from duly.domain.archive import ArchiveError, ArchivePlace
 from duly.log import Log
 from duly.moves.archive.export import Exporter
 from duly.outbound.archive_files import ArchiveFiles
@@ -55,6 +55,10 @@ async def charge(run: Run, customer: dict, pin: str, password: str, fails: bool 
     found = {"digest": digest(customer["card"], pin, password), "said": [f"{pin} and {password}"]}
     return {**found, "customer": {"card": customer["card"]}}
 
+@app.handler
+async def book(run: Run, said: list, pin: str) -> dict:
+    return {"said": said, "customer": run.parents["pay"]["customer"], "digest": digest(pin)}
+
 @app.handler(queue="default")
 def charge_in_thread(run: Run, customer: dict, pin: str, password: str) -> dict:
     print("printed", customer, pin, password)
@@ -63,7 +67,7 @@ def charge_in_thread(run: Run, customer: dict, pin: str, password: str) -> dict:
 RULES = {"card": "$.customer.card", "pin": "$.pin", "password": "$..password"}
 OVER = ("succeeded", "dead", "cancelled", "expired")
 # A definition is whole, because its next runs need it; so is a dead letter, because it can be replayed.
-OF_DEFINITIONS = {"jobs", "job_versions", "timers", "payloads"}
+OF_DEFINITIONS = {"jobs", "job_versions", "timers", "payloads", "workflow_nodes"}
 OF_DEAD_LETTERS = {"dead", "checkpoints", "payloads"}
 
 
@@ -186,8 +190,14 @@ def archive(shop: Shop, files: ArchiveFiles) -> list[dict[str, Any]]:
     async def export() -> None:
         async with Database(shop.database_url) as database:
             after = (await database.read_clock()).date() + timedelta(days=1)
+            exporter = Exporter(database, files, rng=Rng(1), log=Log("test"))
             for kind in ("succeeded", "failed"):
-                await Exporter(database, files, rng=Rng(1), log=Log("test")).export_before(kind, after)
+                for _ in range(20):
+                    try:  # A delivery that ends meanwhile is one row more, and the day is exported anew.
+                        await exporter.export_before(kind, after)
+                        break
+                    except ArchiveError:
+                        await asyncio.sleep(0.2)
 
     asyncio.run(export())
     root = files.place.root
@@ -312,6 +322,26 @@ class TestRedaction:
         [step] = shop.ask("POST", "/v1/jobs:apply?dry_run=true", json=file)["steps"]
         assert another not in json.dumps(step)
         assert step["differences"][0]["after"]["pin"] == "*** ($.pin), another value"
+
+    def test_a_node_receives_results_redacted_and_its_own_payload_whole(self, shop):
+        """Without its parent's rules it would write the values to history, as results, errors and logs of its own."""
+        pay = {"target": {"type": "function", "handler": "charge"}, "payload": shop.payload(), "redact": ["$.pin"]}
+        book = {
+            "target": {"type": "function", "handler": "book"},
+            "depends_on": ["pay"],
+            "payload": {"said": {"$result": "pay", "path": ["said"]}, "pin": shop.values["pin"]},
+            "redact": ["$.pin"],
+        }
+        made = shop.ask("POST", "/v1/workflows", json={"name": "pay-and-book", "nodes": {"pay": pay, "book": book}})
+        nodes = {node["name"]: node for node in shop.ask("GET", f"/v1/workflows/{made['workflow_id']}")["nodes"]}
+
+        assert shop.ended(nodes["book"]["run_id"])["result"] == {
+            "said": ["*** ($.pin) and *** ($..password)"],
+            "customer": {"card": "*** ($.customer.card)"},
+            "digest": hashlib.sha256(shop.values["pin"].encode()).hexdigest(),
+        }
+        assert shop.ended(nodes["pay"]["run_id"])["result"]["digest"] == shop.digest
+        assert shop.tables() <= OF_DEFINITIONS
 
     def test_nothing_that_was_answered_sent_or_printed_has_a_value(self, shop):
         run_id, job = shop.ended(shop.submit()["run_id"])["run_id"], "nightly"
