@@ -142,6 +142,8 @@ ILL = {
     "DulySlotIdle": ({"duly_database_slot_retained_bytes{P}": "2000000000x{N}"}, 6, {}),
     "DulyReplicaLags": ({"duly_database_replica_lag_seconds{P}": "90x{N}"}, 6, {}),
 }
+# Further causes of an alert.
+MORE = [("DulyDeadLetters", ({'duly_dead_letters_total{P,queue="new"}': "_x20 1x{N}"}, 25, {"queue": "new"}))]
 # Which alerts come along: they are about the same.
 TOGETHER = {"DulyDeadLetterShare": {"DulyDeadLetters"}, "DulyStartDelay": {"DulyStartDelaySlow"}}
 
@@ -198,7 +200,7 @@ def filled(text, labels):
 @pytest.mark.timeout(300)
 def test_each_alert_fires_for_its_cause_and_none_fires_where_all_is_well(tmp_path):
     cases = [case(None, {}, minutes, {}) for minutes in (5, 70, 4_410)]
-    cases += [case(name, *given) for name, given in ILL.items()]
+    cases += [case(name, *given) for name, given in (*ILL.items(), *MORE)]
     for step in ("1m", "30m"):
         tests = {
             "rule_files": [str(FOLDER / "rules.yml")],
