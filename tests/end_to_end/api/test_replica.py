@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import httpx
+import psycopg
 import pytest
 
 from duly.api.app import create
@@ -18,6 +19,7 @@ from duly.api.routes import OPERATIONS
 from duly.cli.up.api import vitals_of
 from duly.cli.up.dispatcher import opened_dispatcher
 from duly.clock import host_now
+from duly.domain.diagnosis import doctor
 from duly.domain.diagnosis.doctor import findings
 from duly.log import Log
 from duly.store.connection.database import Database, ReadOnly
@@ -286,3 +288,37 @@ async def test_a_promoted_replica_is_not_read_any_more(served, pair):
 
     assert "no standby" in served.replica.problem
     assert source(await caller.get("/v1/jobs")) == ("primary", "replica_unused")
+
+
+async def test_doctor_names_the_replica_whose_query_holds_vacuum_back(pair, monkeypatch):
+    monkeypatch.setattr(doctor, "XMIN_AGE_MAX", 20)
+    for setting in ("hot_standby_feedback = on", "wal_receiver_status_interval = '1s'"):
+        pair.ask("standby", f"alter system set {setting}")
+    pair.ask("standby", "select pg_reload_conf()")
+
+    async def found(database):
+        facts = await system.read(database, host_now)
+        return [one for one in findings(facts) if one.code == "xmin_held_back"]
+
+    try:
+        async with Database(pair.url_of("primary")) as database:
+            with psycopg.connect(pair.url_of("standby")) as query:
+                query.execute("begin isolation level repeatable read; select 1")
+                await until_found(database, found, 1)
+                [held] = await found(database)
+                assert "a query on replica walreceiver holds them back" in held.message
+                assert "hot_standby_feedback = off" in held.remedy
+            await until_found(database, found, 0)
+    finally:
+        pair.ask("standby", "alter system reset all")
+        pair.ask("standby", "select pg_reload_conf()")
+
+
+async def until_found(database, found, number):
+    """Use up transaction ids until so much is found: a standby reports once a second."""
+    deadline = time.monotonic() + 30
+    while len(await found(database)) != number:
+        assert time.monotonic() < deadline
+        for _ in range(5):
+            await database.execute("select pg_current_xact_id()")
+        await asyncio.sleep(0.1)
