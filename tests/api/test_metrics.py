@@ -4,6 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
+import asyncpg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -247,6 +248,21 @@ async def test_turn_is_handed_on_after_a_minute_without_an_answer_and_counts_not
     for metrics in (slow, quick):
         await metrics.look()
         assert 'duly_runs_total{queue="mail",outcome="succeeded"} 3\n' in await text_of(metrics)
+
+
+async def test_turn_that_fails_is_given_back_at_once(own_database, clock):
+    failing, other = a_metrics(own_database, every=5.0), a_metrics(own_database, every=5.0)
+    await other.look()
+    await insert(own_database, 3, queue="mail")
+    await clock.advance(6)
+    await own_database.execute("alter table duly.ready rename to away")
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await failing.look()
+    await own_database.execute("alter table duly.away rename to ready")
+
+    await other.look()
+
+    assert 'duly_runs_total{queue="mail",outcome="succeeded"} 3\n' in await text_of(other)
 
 
 async def test_one_turn_counts_for_a_bounded_time_and_the_next_goes_on(own_database, clock, monkeypatch):

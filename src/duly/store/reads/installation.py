@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -169,16 +170,22 @@ class Reader:
     async def read(self) -> Seen | None:
         """Return the figures; None: the first turn is another process's, and not over. Raises Unavailable."""
         turn = await self._database.fetchrow(SQL["take_turn"], self._every, _TURN_MAX)
-        if turn is not None:
-            before = self._decode(turn["figures"])
-            now = await self._installation(before)
-            text = msgspec.json.encode(now).decode()
-            age = await self._database.fetchval(SQL["keep"], turn["turn"], text)
-            if age is not None:
-                return Seen(now, max(0.0, age))
+        if turn is not None and (seen := await self._taken(turn["turn"], turn["figures"])) is not None:
+            return seen
         row = await self._database.fetchrow(SQL["kept"])
         figures = None if row is None else self._decode(row["figures"])
         return None if row is None or figures is None else Seen(figures, max(0.0, row["age"]))
+
+    async def _taken(self, turn: int, figures: str | None) -> Seen | None:
+        """Read all figures in our turn, and write them; None: another process had the next turn before we ended."""
+        try:
+            now = await self._installation(self._decode(figures))
+        except BaseException:
+            with suppress(Exception):  # a database that does not answer lets the turn run out
+                await self._database.execute(SQL["give_back"], turn)
+            raise
+        age = await self._database.fetchval(SQL["keep"], turn, msgspec.json.encode(now).decode())
+        return None if age is None else Seen(now, max(0.0, age))
 
     def _decode(self, text: str | None) -> Installation | None:
         """Read stored figures; those of a version that counts something else are as if there were none."""

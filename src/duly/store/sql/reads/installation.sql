@@ -11,6 +11,10 @@ returning turn, figures
 -- Figures are as old as the turn that read them. A turn that took so long that another process had the next one writes nothing.
 update duly.metrics set figures = $2, read_at = taken_at where turn = $1 returning extract(epoch from duly.clock_now() - read_at)::double precision
 
+-- name: give_back
+-- A turn that has failed: the next look takes another.
+update duly.metrics set taken_at = coalesce(read_at, '-infinity') where turn = $1
+
 -- name: kept
 select figures, extract(epoch from duly.clock_now() - read_at)::double precision as age from duly.metrics where figures is not null
 
