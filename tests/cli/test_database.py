@@ -79,7 +79,7 @@ def test_the_schema_is_missing(tmp_path, empty_url):
 
     applied = duly("migrate", cwd=tmp_path, DULY_DATABASE_URL=empty_url)
     assert applied.returncode == 0
-    assert "applied 0001_baseline" in applied.stdout
+    assert "applied 0001_tables" in applied.stdout
     assert "up to date" in duly("migrate", cwd=tmp_path, DULY_DATABASE_URL=empty_url).stdout
     assert duly("verify", cwd=tmp_path, DULY_DATABASE_URL=empty_url).returncode == 0
 

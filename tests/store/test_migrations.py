@@ -15,7 +15,7 @@ from duly.postgres import embedded
 from duly.store.connection.database import Database
 from duly.store.schema import in_force
 from duly.store.schema import migrate as module
-from duly.store.schema.migrate import Applied, Migration, check, known, migrate
+from duly.store.schema.migrate import Applied, Migration, check, known, migrate, plan
 from tests.store.schema import describe, texts
 from tests.worker.stories import until
 
@@ -124,13 +124,17 @@ async def test_a_schema_that_is_behind_is_named_with_the_remedy(empty, monkeypat
         await check(empty)
 
 
-async def test_data_from_before_the_baseline_are_refused_and_not_touched(empty):
+@pytest.mark.parametrize(
+    "names", [["boxes", "queues"], ["baseline"], ["baseline", "cheaper_moves", "restored"]], ids=" ".join
+)
+async def test_data_of_development_versions_are_refused_and_not_touched(empty, names):
     await migrate(empty)
-    await empty.execute("update duly.migrations set name = 'boxes' where version = 1")
-    await empty.execute("insert into duly.migrations (version, name) values (57, 'wall_in_functions')")
+    await empty.execute("alter table duly.migrations drop column finished_at; delete from duly.migrations")
+    for version, name in enumerate(names, 1):
+        await empty.execute("insert into duly.migrations (version, name) values ($1, $2)", version, name)
     before = await describe(empty)
 
-    for act in (migrate, check):
+    for act in (migrate, check, plan):
         with pytest.raises(DatabaseUnusable, match=r"development version.*`duly export`"):
             await act(empty)
 

@@ -1,6 +1,6 @@
--- The schema: everything that is created once. The next change is migration 2. Functions, views and triggers stand in functions/ and are
--- applied behind this file; those here are parts of a table, an index or a policy, or are replaced in databases for tests. role.sql comes
--- before it.
+-- The schema: everything that is created once, in the groups of docs/reference/tables.md. The next change is migration 2. Functions, views
+-- and triggers stand in functions/ and are applied behind this file; those here are parts of a table, an index or a policy, or are replaced
+-- in databases for tests. role.sql comes before it.
 
 -- The only clock of the moves. Databases for tests replace it by one that tests move.
 create function duly.clock_now() returns timestamptz language sql volatile parallel safe as $$ select clock_timestamp() $$;
@@ -94,7 +94,8 @@ create table duly.timers (
         autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 5);
 alter table duly.timers alter column run_id drop not null;      -- null: the next fire of job_id, its mutex and its cursor
 create index timers_by_due on duly.timers (shard, due_at);
-create unique index timers_next_fire on duly.timers (job_id) where run_id is null;
+-- Each fire stores its key once more, so the pages of new jobs have room: else the first fires of many jobs would split them all.
+create unique index timers_next_fire on duly.timers (job_id) with (fillfactor = 70) where run_id is null;
 create unique index timers_by_run on duly.timers (run_id) where run_id is not null;
 -- A tenant's runs, in each box and in history, newest first. Leased has none: it is never large.
 create index timers_of_tenant on duly.timers (tenant, run_id) where run_id is not null;
@@ -229,7 +230,10 @@ create table duly.attempts_failed_default partition of duly.attempts_failed defa
 -- sets it; until then it is 8 KiB.
 create table duly.history_limits (
     is_one        boolean default true check (is_one) primary key,
-    payload_bytes integer not null check (payload_bytes >= 0)
+    payload_bytes integer not null check (payload_bytes >= 0),
+    -- When a scheduler with an archive last looked for partitions to archive. From then on attempts are dropped only once they are
+    -- archived, also by a scheduler without one. Null: there is no archive.
+    archived_at   timestamptz
 );
 
 -- Sums of recorded outcomes, until they are folded into the roll-ups. Rows come and go, and are never updated.
@@ -290,6 +294,46 @@ create table duly.audit (
 create index audit_by_actor on duly.audit (tenant, actor, at, audit_id);
 create index audit_by_subject on duly.audit (tenant, subject_id, at, audit_id) where subject_id is not null;
 create index audit_by_action on duly.audit (tenant, action, at, audit_id) where action <> 'job.created';
+
+-- The archive of history: which partitions were exported, where to, and whether their rows are still here. A row is written by the one
+-- process that claimed it, until `until`; a partition is dropped in the transaction that records it here as dropped, and never otherwise.
+create table duly.archived_partitions (
+    name        text collate "C" primary key,           -- of the partition; rows that missed it: with _late_ and a number
+    source      text not null collate "C",              -- the table in which its rows are
+    kind        text not null check (kind in ('succeeded', 'failed')),
+    day         date not null,
+    is_late     boolean not null,
+    state       text not null check (state in ('exporting', 'verified', 'dropped', 'deleted')),
+    holder      uuid not null,
+    until       timestamptz not null,
+    begun_at    timestamptz not null,
+    horizon     xid8 not null,                          -- the first transaction whose rows the export may have missed
+    location    text not null,
+    abandoned   text[] not null default '{}',           -- earlier files, which are to be deleted
+    rows        bigint,                                 -- in the archive
+    left_out    bigint,                                 -- successes that were not sampled
+    checksum    numeric,
+    bytes       bigint,
+    first_run   uuid,
+    last_run    uuid,
+    tenants     integer[],
+    error       text,
+    failed_at   timestamptz,
+    archived_at timestamptz,
+    dropped_at  timestamptz,
+    check (state = 'exporting' or num_nonnulls(rows, left_out, checksum, bytes, tenants, archived_at) = 6)
+);
+create index archived_partitions_by_run on duly.archived_partitions (last_run) where state in ('verified', 'dropped');
+
+-- Tenants and jobs whose history is neither dropped nor sampled.
+create table duly.legal_holds (
+    tenant  integer not null,
+    job_id  uuid,                                       -- null: the whole tenant
+    reason  text not null,
+    held_at timestamptz not null,
+    xid     xid8 not null default pg_current_xact_id()  -- shows which exports may have missed it
+);
+create unique index legal_holds_by_scope on duly.legal_holds (tenant, coalesce(job_id, '00000000-0000-0000-0000-000000000000'));
 
 -- Jobs whose definition was removed, and whose history is still to go.
 create table duly.purges (
@@ -611,6 +655,8 @@ create table duly.recoveries (
     ended_at    timestamptz,
     -- When runs of a recovery were created lately, and how many: its rate holds for all schedulers together.
     granted     jsonb not null default '[]',
+    -- Of a restored database: when it was backed up. The runs in flight then wait for the decision, too.
+    backup_at   timestamptz,
     check ((state = 'open') = (decided_at is null) or state = 'done')
 );
 -- At most one that is not over.
@@ -677,6 +723,14 @@ create table duly.tenant_usage (
     counted_at timestamptz not null
 ) with (fillfactor = 50);
 
+-- The rules by which values are hidden from people: of tenants, and of the installation, whose row names no tenant. Few rows, and mostly
+-- none: one look a statement says so.
+create table duly.redactions (
+    tenant integer references duly.tenants,
+    rules  text[] not null check (cardinality(rules) between 1 and 32),
+    unique nulls not distinct (tenant)
+);
+
 -- Idempotency: responses stored under keys. They do not move.
 create table duly.idempotent_responses (
     tenant     integer not null,
@@ -724,7 +778,8 @@ create table duly.workers (
     app          text,
     -- The due runs that a worker holds and has not started, as it last said: they wait for a slot, or it is stalled. Until
     -- they start they read `ready`.
-    unstarted    uuid[] not null default '{}'
+    unstarted    uuid[] not null default '{}',
+    host         text
 );
 
 -- An expired worker. Its leased rows are moved on by the reaper, which needs to know when it was last safe to start a run.
@@ -742,7 +797,9 @@ create table duly.schedulers (
     version      text not null,
     started_at   timestamptz not null,
     until        timestamptz not null,
-    tzdb         text                                   -- null: an older program, which does not say
+    tzdb         text,                                  -- null: an older program, which does not say
+    host         text,
+    shards       smallint[]                             -- that it takes, and no others; null: its share of those that no other names
 );
 
 create table duly.shards (
@@ -752,15 +809,24 @@ create table duly.shards (
 ) with (fillfactor = 50);
 insert into duly.shards (shard) select generate_series(0, 63);
 
--- Clock skew: how far the clock of each process's host is ahead of the database's, as measured by the process.
-create table duly.host_clocks (
+-- Live processes, as each records itself every five seconds: the schema that it knows, and how far the clock of its host is ahead of the
+-- database's, as it has measured. Two versions run side by side; a migration is finished once none of the one before is alive.
+create table duly.processes (
     role           text not null,
     name           text not null,
     host           text not null,
     offset_seconds double precision not null,
     recorded_at    timestamptz not null,
-    primary key (role, name)
+    version        text not null default '',
+    schema         integer not null default 0,
+    primary key (role, name, host, schema)
 ) with (fillfactor = 50);
+
+-- Hosts that take nothing new: their workers are drained when they register, and their schedulers have no share of the shards.
+create table duly.drained_hosts (
+    host  text primary key,
+    since timestamptz not null default duly.clock_now()
+);
 
 -- The latest moment that the database's clock was seen at. A clock that is behind it was set back.
 create table duly.clock_high_water (
@@ -772,6 +838,21 @@ create table duly.clock_high_water (
 create table duly.maintenance_tasks (
     name    text collate "C" primary key,
     done_at timestamptz not null
+) with (fillfactor = 50);
+
+-- Metrics of the whole installation: the process whose turn it is reads them, and all others read this row.
+create table duly.metrics (
+    is_only  boolean default true check (is_only) primary key,
+    turn     bigint not null,                           -- raised at every turn, so a process that comes late writes nothing
+    taken_at timestamptz not null,                      -- when the turn was taken
+    read_at  timestamptz,                               -- null: not read yet
+    figures  text                                       -- JSON
+) with (fillfactor = 50);
+
+-- Events that leave no row to count.
+create table duly.counters (
+    name  text primary key,
+    value bigint not null
 ) with (fillfactor = 50);
 
 ----------------------------------------------------------------------------------------------- destinations of webhooks
@@ -846,6 +927,110 @@ create table duly.destination_secrets (
     retires_at     timestamptz,
     primary key (destination_id, number)
 );
+
+---------------------------------------------------------------------------------------------------------- notifications
+
+-- Notifications: where they go, what they are about, which there were, and which of them each delivery carried.
+
+-- A receiver. `shown` is what people may see of its configuration; the whole of it is sealed, and the key is not in this database.
+create table duly.channels (
+    tenant     integer not null,
+    name       text collate "C" not null,
+    kind       text not null check (kind in ('webhook', 'email', 'apprise')),
+    shown      jsonb not null,
+    sealed     bytea not null,
+    key_id     text not null,
+    updated_at timestamptz not null,
+    primary key (tenant, name)
+);
+
+-- A rule: the definition as it was requested, and what the monitor reads of it in columns of their own.
+create table duly.notification_rules (
+    tenant       integer not null,
+    name         text collate "C" not null,
+    definition   jsonb not null,
+    selects      jsonb not null,                        -- the parsed filter
+    events       text[] not null check (events <> '{}'),
+    mode         text not null check (mode in ('every', 'on_change', 'digest')),
+    channels     text[] collate "C" not null check (channels <> '{}'),
+    late_after   interval,
+    absent_after interval,
+    queue_age    interval,
+    created_at   timestamptz not null,
+    updated_at   timestamptz not null,
+    looked_at    timestamptz not null default '-infinity', -- when the monitor last read what the rule watches besides history
+    -- The last waiting run that was judged: those due later are still to be judged, each once.
+    late_to      timestamptz not null,
+    late_id      uuid not null default '00000000-0000-0000-0000-000000000000',
+    absent_to    timestamptz not null,
+    absent_id    uuid not null default '00000000-0000-0000-0000-000000000000',
+    sent_to      bigint not null default 0,             -- the last notification that a delivery carries
+    sent_at      timestamptz,
+    primary key (tenant, name)
+);
+create index notification_rules_watching on duly.notification_rules (looked_at)
+ where events && array['late', 'absent', 'queue_age', 'paused', 'circuit_open'];
+
+-- What rules have noticed. Numbers of a rule rise in the order of commits, because one process at a time notices.
+create table duly.notifications (
+    notification_id bigint generated always as identity,
+    tenant      integer not null,
+    rule        text collate "C" not null,
+    event       text not null,
+    key         text not null,                          -- what it is about, and which time of it: each once
+    subject     text not null,                          -- for people: a job, a queue, a destination
+    job_id      uuid,
+    run_id      uuid,
+    attempt     integer,
+    queue       text collate "C",
+    reason      text,
+    happened_at timestamptz not null,
+    noticed_at  timestamptz not null,
+    primary key (tenant, rule, notification_id)
+);
+create unique index notifications_once on duly.notifications (tenant, rule, key);
+create index notifications_by_number on duly.notifications (tenant, notification_id);
+create index notifications_by_time on duly.notifications (noticed_at);
+
+-- What is wrong now under a rule: a job that failed, a backlog, a pause, an open circuit. Its end is a recovery.
+create table duly.notification_states (
+    tenant   integer not null,
+    rule     text collate "C" not null,
+    key      text not null,
+    event    text not null,
+    subject  text not null,
+    job_id   uuid,
+    since    timestamptz not null,
+    last_at  timestamptz not null,
+    primary key (tenant, rule, key)
+);
+create index notification_states_by_job on duly.notification_states (job_id) where job_id is not null;
+create index notification_states_by_time on duly.notification_states (last_at);
+
+-- Deliveries, each a run. Which notifications one carries is a range of their numbers; a test has none, and no rule.
+create table duly.notification_deliveries (
+    run_id        uuid primary key,
+    tenant        integer not null,
+    channel       text collate "C" not null,
+    rule          text collate "C",
+    after_number  bigint not null,
+    upto_number   bigint not null,
+    notifications integer not null check (notifications >= 0),
+    created_at    timestamptz not null
+);
+create index notification_deliveries_by_channel on duly.notification_deliveries (tenant, channel, created_at);
+create index notification_deliveries_by_rule on duly.notification_deliveries (tenant, rule, created_at) where rule is not null;
+create index notification_deliveries_by_number on duly.notification_deliveries (tenant, rule, upto_number) where rule is not null;
+create index notification_deliveries_by_time on duly.notification_deliveries (created_at);
+
+-- How far the monitor has read history. Who holds the row is the monitor for that moment.
+create table duly.notification_cursor (
+    is_only   boolean default true check (is_only) primary key,
+    cluster   text not null,
+    ended     xid8 not null,                            -- every transaction before this one was read,
+    open      xid8[] not null default '{}',             -- except these, which were still open
+    looked_at timestamptz not null
+) with (fillfactor = 50);
 
 --------------------------------------------------------------------------------------------- workflows and dependencies
 
@@ -1085,7 +1270,8 @@ begin
     foreach v_table in array array[
         'timers', 'blocked', 'ready', 'leased', 'dead', 'attempts', 'attempts_succeeded', 'attempts_failed', 'rollups', 'audit',
         'jobs', 'job_versions', 'job_tags', 'idempotency_keys', 'calendars', 'backfills', 'files', 'concurrency_keys', 'key_limits', 'rate_limits',
-        'destinations', 'destination_secrets', 'workflows', 'workflow_nodes', 'workflow_edges', 'dependencies', 'subtasks', 'idempotent_responses'] loop
+        'destinations', 'destination_secrets', 'workflows', 'workflow_nodes', 'workflow_edges', 'dependencies', 'subtasks', 'idempotent_responses',
+        'channels', 'notification_rules', 'notifications', 'notification_deliveries'] loop
         execute format('alter table duly.%I enable row level security', v_table);
         execute format('create policy of_its_tenant on duly.%I for select to duly_api using (tenant = duly.current_tenant())', v_table);
         execute format('grant select on duly.%I to duly_api', v_table);
@@ -1096,8 +1282,10 @@ begin
         execute format('create policy of_its_run on duly.%I for select to duly_api using (duly.owns(run_id))', v_table);
         execute format('grant select on duly.%I to duly_api', v_table);
     end loop;
-    -- The role sees nothing of these.
-    foreach v_table in array array['completion_callbacks', 'ended_nodes', 'workflow_tasks', 'dependents', 'ended_dependencies', 'dependency_checks'] loop
+    -- The role sees nothing of these, but what a function says.
+    foreach v_table in array array[
+        'completion_callbacks', 'ended_nodes', 'workflow_tasks', 'dependents', 'ended_dependencies', 'dependency_checks', 'redactions',
+        'notification_states', 'notification_cursor'] loop
         execute format('alter table duly.%I enable row level security', v_table);
     end loop;
 end $$;

@@ -45,7 +45,9 @@ HOLD_MAX = timedelta(seconds=1)  # how long a migration may keep its locks, in a
 _HELD_TRIES = 3
 # A process records itself every five seconds, and is taken as ended when it has not for so long.
 _ALIVE_SECONDS = 15.0
-_BASELINE = "baseline"
+# The name of the first migration. It changes with the baseline until the first release, so that data of an earlier development
+# version, which had other tables under the same numbers, is recognised and refused.
+_BASELINE = "tables"
 _TABLE = """
 create schema if not exists duly;
 create table if not exists duly.migrations (
@@ -353,8 +355,6 @@ def _broken(before: tuple[frozenset[str], frozenset[str]], after: tuple[frozense
 
 async def _older(connection: Any, schema: int) -> list[Process]:
     """Return the live processes that know less than this schema."""
-    if not await connection.fetchval(SQL["has_processes"]):
-        return []
     return [Process(*row) for row in await connection.fetch(SQL["older"], schema, _ALIVE_SECONDS)]
 
 
@@ -417,7 +417,7 @@ async def plan(database: Database) -> Plan:
         files=[file.name for file in in_force.known()] if not found.applied else await in_force.changed(database),
         unfinished=[migration.file for migration in unfinished],
         finish_steps=[one for migration in unfinished for one in touched(migration.file, migration.finish)],
-        older=await _older(database, max(newest(), found.newest)),
+        older=await _older(database, max(newest(), found.newest)) if found.applied else [],
         oldest_transaction_seconds=await database.fetchval(SQL["oldest_transaction"]),
     )
 

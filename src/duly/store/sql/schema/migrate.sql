@@ -2,7 +2,7 @@
 select to_regclass('duly.migrations') is not null
 
 -- name: applied
--- The column is younger than the table; before it came, no two versions shared a schema.
+-- Development versions had no such column. Their data is refused, but only once it has been read.
 select version, name, to_jsonb(migrations)->'finished_at' is distinct from 'null' as is_finished from duly.migrations
 
 -- name: record
@@ -10,9 +10,6 @@ insert into duly.migrations (version, name) values ($1, $2)
 
 -- name: finish_all
 update duly.migrations set finished_at = now() where finished_at is null
-
--- name: has_processes
-select to_regclass('duly.processes') is not null
 
 -- name: older
 select role, name, host, version from duly.processes
