@@ -19,7 +19,7 @@ from duly.store.schema import in_force, migrate
 from tests.end_to_end.aftermath import calm_down, gathered, verified
 from tests.end_to_end.house import LEASE_SECONDS, ROOT, SOURCE, a_house, wait_until
 
-RUNS, SECONDS, SCHEDULES = 300, 10.0, 10
+RUNS, SECONDS, SCHEDULES = 1_500, 10.0, 20  # of each client; one submits in each phase
 PATIENCE = 60  # seconds: a busy machine starts processes slowly
 NEXT = migrate.newest() + 1
 ADDS = """
@@ -167,13 +167,14 @@ def test_two_versions_share_a_database_forward_and_back_without_a_missed_or_doub
         # And back: the older version starts on the schema of the newer one.
         versions.scheduler("older", "older2")
         versions.worker("older", "worker_older2")
+        versions.client("older", "client_back")
         wait_until(lambda: "older2" in versions.shards(), PATIENCE, what="the older scheduler again")
         versions.stop("newer0", "worker_newer0")
         settled = versions.calls("finish")
         wait_until(
             lambda: versions.calls("finish") > settled, PATIENCE, what="successes recorded by the older worker again"
         )
-        for name in ("client", "client_newer"):
+        for name in ("client", "client_newer", "client_back"):
             assert house.processes.pop(name).wait(90) == 0, house.last_words(name)
         calm_down(house)
         assert findings(gathered(house)) == []
