@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from tests.cli.processes import environment, wait_for
-from tests.deploy.deployed import DOCKERFILE, ROOT, program
+from tests.deploy.deployed import DOCKERFILE, ROOT, program, submit
 from tests.postgres import Postgres
 
 TEXT = DOCKERFILE.read_text()
@@ -208,20 +208,6 @@ def test_the_image_alone_serves_nobody_without_tls(confined):
     said, _ = refused.communicate(timeout=60)
     assert refused.returncode == 2
     assert "without encryption" in said
-
-
-def submit(address: str, key: str) -> int:
-    """Run a job, and return its result."""
-    job = {"target": {"type": "function", "handler": "double"}, "payload": {"number": 21}}
-    asked = urllib.request.Request(f"{address}/v1/jobs", json.dumps(job).encode())
-    for name, value in (
-        ("Authorization", f"Bearer {key}"),
-        ("Content-Type", "application/json"),
-        ("Prefer", "wait=30"),
-    ):
-        asked.add_header(name, value)
-    with urllib.request.urlopen(asked, timeout=40) as answer:
-        return int(json.load(answer)["run"]["result"])
 
 
 @pytest.fixture

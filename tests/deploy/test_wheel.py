@@ -17,7 +17,7 @@ import pytest
 
 from duly import __version__
 from tests.cli.processes import environment, wait_for
-from tests.deploy.deployed import ROOT
+from tests.deploy.deployed import ROOT, submit
 
 # `git ls-files` is not asked, so that the sdist can run this, too.
 SOURCES = ("src", "ui", "docs", "scripts", "examples", "deploy", "benchmarks", "tests")
@@ -178,21 +178,13 @@ def test_the_installed_wheel_serves_the_dashboard_and_runs_a_job(installed, tmp_
         assert len(get(address[1] + "/" + script[1].lstrip("./"))) > 10_000
 
         key = (tmp_path / ".duly/api-key").read_text().strip()
-        job = {"target": {"type": "function", "handler": "double"}, "payload": {"number": 21}}
-        submit = urllib.request.Request(f"{address[1]}/v1/jobs", json.dumps(job).encode())
-        for name, value in (
-            ("Authorization", f"Bearer {key}"),
-            ("Content-Type", "application/json"),
-            ("Prefer", "wait=30"),
-        ):
-            submit.add_header(name, value)
-        assert json.loads(get(submit))["run"]["result"] == 42
+        assert submit(address[1], key) == 42
     finally:
         up.terminate()
         assert up.wait(30) == 0
 
 
-def get(asked: str | urllib.request.Request) -> str:
-    """Send a request, and return the body of its response."""
-    with urllib.request.urlopen(asked, timeout=40) as answer:
+def get(url: str) -> str:
+    """Return the body of a page."""
+    with urllib.request.urlopen(url, timeout=40) as answer:
         return str(answer.read().decode())

@@ -187,7 +187,10 @@ async def _main(url: str | None, jobs: int, attempts: int) -> None:
         with embedded.start(Path(folder) / "postgres", durable=False, settings=settings) as server:
             async with Database(server.url) as database:
                 await migrate(database)
+                began = time.monotonic()
                 await fill(database, jobs, attempts)
+                stored = await database.fetchval("select pg_database_size(current_database())")
+                print(f"filled in {time.monotonic() - began:.0f} s: {stored / 1e9:.1f} GB", flush=True)
                 async with more_to_do(database):
                     print(written(await measured(database)))
 
