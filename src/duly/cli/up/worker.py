@@ -78,7 +78,8 @@ def worker(
     name = name or process_name()
     settings = as_up_does(settings)
     targets = targets_of(settings, name)
-    if path is None and not _has_chosen_targets(settings, targets):
+    # `duly up` has a worker in any case: workflows need one.
+    if path is None and not tied and not _has_chosen_targets(settings, targets):
         raise click.UsageError(
             "name the app, as in `duly worker app:app`, or set `app` in duly.toml; one for webhooks alone: --webhooks 500"
         )
