@@ -8,7 +8,7 @@ import pytest
 
 from duly.cli.main import call
 from duly.store.connection import database
-from tests.cli.processes import duly
+from tests.cli.processes import duly, running
 
 
 @pytest.fixture
@@ -82,6 +82,29 @@ def test_the_schema_is_missing(tmp_path, empty_url):
     assert "applied 0001_tables" in applied.stdout
     assert "up to date" in duly("migrate", cwd=tmp_path, DULY_DATABASE_URL=empty_url).stdout
     assert duly("verify", cwd=tmp_path, DULY_DATABASE_URL=empty_url).returncode == 0
+
+
+def test_check_of_an_empty_database_is_one_line(tmp_path, empty_url):
+    said = duly("migrate", "--check", cwd=tmp_path, DULY_DATABASE_URL=empty_url)
+
+    assert said.returncode == 1, said
+    assert said.stdout.startswith("would create the schema in an empty database: 0001_tables and ")
+    assert len(said.stdout.splitlines()) == 1
+
+
+def test_up_without_an_app_and_a_keyring_works_for_workflows(tmp_path, empty_url):
+    with running("up", "--no-demo", "--port", "0", cwd=tmp_path, DULY_DATABASE_URL=empty_url) as up:
+        up.wait_for_line("ready in")
+
+
+def test_the_data_is_of_a_development_version(tmp_path, own_database_url):
+    with psycopg.connect(own_database_url) as connection:
+        connection.execute("update duly.migrations set name = 'baseline' where version = 1")
+        connection.execute("insert into duly.migrations (version, name) values (2, 'cheaper_moves')")
+
+    for command in (["jobs"], ["migrate"], ["migrate", "--check"], ["scheduler"], ["up", "--port", "0"]):
+        said = duly(*command, cwd=tmp_path, DULY_DATABASE_URL=own_database_url)
+        refused(said, "development version", "`duly export`", "new database")
 
 
 def test_the_data_is_of_a_newer_duly(tmp_path, own_database_url):

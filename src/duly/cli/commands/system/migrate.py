@@ -82,6 +82,12 @@ def _show(plan: store.Plan, as_json: bool) -> int:
     if as_json:
         print_json(plan)
         return 0 if plan.is_up_to_date else REFUSED
+    if plan.schema == 0:
+        migrations = list(dict.fromkeys(one.migration for one in plan.steps))
+        say(
+            f"would create the schema in an empty database: {few(migrations)} and {some(len(plan.files), 'file')} of functions"
+        )
+        return REFUSED
     _show_steps(plan.steps, "would apply")
     if plan.files:
         say(f"would write {some(len(plan.files), 'file')} of functions: {few(plan.files)}")
