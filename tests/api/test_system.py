@@ -1,13 +1,13 @@
 """The installation over HTTP: for the operator alone, and without a write."""
 
 from duly.domain.diagnosis.doctor import SHARDS
-from duly.store.schema import migrate
+from duly.store.schema import state
 
 
 async def test_system_shows_versions_schedulers_database_and_findings(api):
     seen = (await api.get("/v1/system")).json()
 
-    assert seen["versions"]["schema"] == migrate.known()[-1].version
+    assert seen["versions"]["schema"] == state.known()[-1].version
     assert (seen["shards_held"], seen["shards"], seen["workers"]) == (SHARDS, SHARDS, 1)
     assert [one["shards"] for one in seen["schedulers"]] == [SHARDS]
     assert seen["schedulers"][0]["lease_seconds_left"] > 0

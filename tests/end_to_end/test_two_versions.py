@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from duly.bench.chaos.checker import findings
-from duly.store.schema import in_force, migrate
+from duly.store.schema import in_force, state
 from tests.end_to_end.aftermath import calm_down, gathered, verified
 from tests.end_to_end.house import LEASE_SECONDS, ROOT, SOURCE, a_house, wait_until
 
 RUNS, SECONDS, SCHEDULES = 1_500, 10.0, 20  # of each client; one submits in each phase
 PATIENCE = 60  # seconds: a busy machine starts processes slowly
-NEXT = migrate.newest() + 1
+NEXT = state.newest() + 1
 ADDS = """
 alter table duly.leased add column settled_by text;
 alter table duly.jobs add column note text not null default '';

@@ -799,8 +799,6 @@ BANK = [
     ),
     *killed_by(
         "tests/store/test_two_versions.py",
-        Python(
-            "a migration takes away what older processes use", "_broken", "before[0] - after[0] | required", "set()"
-        ),
+        Python("a migration takes away what older processes use", "broken", "before[0] - after[0] | required", "set()"),
     ),
 ]

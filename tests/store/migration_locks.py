@@ -20,8 +20,9 @@ import msgspec
 from duly.postgres import embedded
 from duly.store.boxes import history
 from duly.store.connection.database import Database
-from duly.store.schema import migrate as module
-from duly.store.schema.migrate import Migration, known, migrate
+from duly.store.schema import state
+from duly.store.schema.migrate import migrate
+from duly.store.schema.state import Migration, known
 from tests.dashboard.figures import ATTEMPTS, JOBS, TIMERS
 
 STEP = 100_000
@@ -152,14 +153,14 @@ async def fill(database: Database, jobs: int, attempts: int) -> None:
 @asynccontextmanager
 async def more_to_do(database: Database) -> AsyncIterator[None]:
     """Let every file of functions be written anew, and carry a migration that adds and one that runs concurrently."""
-    number = module.newest()
+    number = state.newest()
     more = [*known(), Migration(number + 1, "adds", EXPANDS), Migration(number + 2, "concurrent", CONCURRENTLY)]
     await database.execute("update duly.functions set digest = ''")
-    before, module.known = module.known, lambda: more
+    before, state.known = state.known, lambda: more
     try:
         yield
     finally:
-        module.known = before
+        state.known = before
 
 
 def written(found: Measured) -> str:

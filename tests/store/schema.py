@@ -10,7 +10,8 @@ from pathlib import Path
 
 from duly.store.connection.database import Database
 from duly.store.schema import in_force
-from duly.store.schema.migrate import known, migrate
+from duly.store.schema.migrate import migrate
+from duly.store.schema.state import known
 from tests.postgres import scratch_server
 
 EDITION = Path(in_force.__file__).with_name("functions") / "edition.txt"

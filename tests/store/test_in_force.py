@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from duly.domain.errors import DatabaseUnusable
-from duly.store.schema import in_force, migrate
+from duly.store.schema import in_force, migrate, state
 from duly.store.schema.in_force import File
 from tests.store.schema import EDITION, describe, digest_of_functions, texts
 
@@ -33,8 +33,8 @@ select proname from pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowne
 READ = """
 import hashlib
 from duly.store.connection import statements
-from duly.store.schema import in_force, migrate
-texts = [file.digest for file in in_force.known()], [one.sql for one in migrate.known()], statements.load("tables/jobs")
+from duly.store.schema import in_force, state
+texts = [file.digest for file in in_force.known()], [one.sql for one in state.known()], statements.load("tables/jobs")
 print(hashlib.sha256(repr(texts).encode()).hexdigest())
 """
 A_NUMBER = "create or replace function duly.a_number() returns integer language sql as $$ select {} $$;"
@@ -76,7 +76,7 @@ async def test_each_is_lawful_where_all_are_there(migrated):
 
 def test_function_is_defined_in_a_migration_only_where_a_table_needs_it():
     """Or where something else takes its place: a database for tests has a clock of its own."""
-    standing = {name for migration in migrate.known() for name in MADE.findall(migration.sql)}
+    standing = {name for migration in state.known() for name in MADE.findall(migration.sql)}
 
     assert standing == {"clock_now", "current_tenant", "owns", "fifo_number", "expiry", "reported_origin"}
 
@@ -167,7 +167,7 @@ def test_schema_edition_matches_the_digest_of_its_functions():
 def test_migration_that_drops_a_function_of_a_file_has_the_file_reapplied():
     """Its text has not changed, so the digest has to go: `delete from duly.functions where file = …`."""
     files = {name: file.name for file in in_force.known() for name in MADE.findall(file.sql)}
-    later = [migration for migration in migrate.known() if migration.version > 1]
+    later = [migration for migration in state.known() if migration.version > 1]
 
     for migration in later:
         gone = {name for names in DROPPED.findall(migration.sql) for name in re.findall(r"\w+", names)} & set(files)

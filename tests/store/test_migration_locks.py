@@ -3,7 +3,8 @@
 import pytest
 
 from duly.store.connection.database import Database
-from duly.store.schema.migrate import HOLD_MAX, migrate
+from duly.store.schema.locks import HOLD_MAX
+from duly.store.schema.migrate import migrate
 from tests.store.migration_locks import Measured, fill, measured, more_to_do
 
 

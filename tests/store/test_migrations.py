@@ -13,9 +13,11 @@ import pytest
 from duly.domain.errors import DatabaseUnusable
 from duly.postgres import embedded
 from duly.store.connection.database import Database
-from duly.store.schema import in_force
+from duly.store.schema import in_force, locks, state
 from duly.store.schema import migrate as module
-from duly.store.schema.migrate import Applied, Migration, check, known, migrate, plan
+from duly.store.schema.migrate import Applied, check, migrate
+from duly.store.schema.plan import plan
+from duly.store.schema.state import Migration, known
 from tests.store.schema import describe, texts
 from tests.worker.stories import until
 
@@ -54,8 +56,8 @@ def migrate_in_five_processes(url: str, *, pooler: bool = False) -> int:
 
 def carry(monkeypatch, sql: str) -> None:
     """Let this version carry one migration more."""
-    more = [*known(), Migration(module.newest() + 1, "more", sql)]
-    monkeypatch.setattr(module, "known", lambda: more)
+    more = [*known(), Migration(state.newest() + 1, "more", sql)]
+    monkeypatch.setattr(state, "known", lambda: more)
 
 
 async def test_the_migrations_make_the_schema_that_is_kept(empty):
@@ -118,7 +120,7 @@ async def test_a_schema_that_is_missing_is_named_with_the_remedy(empty):
 
 async def test_a_schema_that_is_behind_is_named_with_the_remedy(empty, monkeypatch):
     await migrate(empty)
-    monkeypatch.setattr(module, "known", lambda: [*known(), Migration(9999, "future", "select 1")])
+    monkeypatch.setattr(state, "known", lambda: [*known(), Migration(9999, "future", "select 1")])
 
     with pytest.raises(DatabaseUnusable, match=r"lacks 1 migration, from 9999_future on. Run `duly migrate`"):
         await check(empty)
@@ -155,7 +157,7 @@ async def test_data_of_a_newer_duly_are_refused_and_not_touched(empty):
 
 async def test_a_migration_that_fails_leaves_nothing_of_itself(empty, monkeypatch):
     broken = Migration(9999, "broken", "create table duly.half (); select 1 / 0")
-    monkeypatch.setattr(module, "known", lambda: [*known(), broken])
+    monkeypatch.setattr(state, "known", lambda: [*known(), broken])
 
     with pytest.raises(Exception, match="division by zero"):
         await migrate(empty)
@@ -217,7 +219,7 @@ async def test_a_process_that_waits_for_another_finds_its_work_done(empty):
 async def test_migrate_names_the_process_that_blocks_a_table(empty, monkeypatch):
     await migrate(empty)
     carry(monkeypatch, "alter table duly.ready add column more integer")
-    monkeypatch.setattr(module, "_TRIES_MAX", 2)
+    monkeypatch.setattr(locks, "_TRIES_MAX", 2)
     reader = await asyncpg.connect(empty.url, server_settings={"application_name": "a report"})
     await reader.execute("begin; select from duly.ready")
     pid = reader.get_server_pid()
@@ -281,9 +283,9 @@ async def test_a_migration_takes_as_long_as_it_takes(empty, hurried, monkeypatch
 
 async def test_migrate_waits_patiently_for_an_earlier_migration(empty, hurried, monkeypatch):
     await migrate(empty)
-    monkeypatch.setattr(module, "_TRIES_MAX", 1)
+    monkeypatch.setattr(locks, "_TRIES_MAX", 1)
     async with empty.transaction() as connection:
-        await connection.execute(module.LOCK)
+        await connection.execute(locks.LOCK)
         waiting = asyncio.create_task(migrate(hurried))
         await asyncio.sleep(0.5)
         assert not waiting.done()

@@ -19,7 +19,7 @@ from duly.store.boxes import history
 from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.session import Sessions
 from duly.store.reads import maintenance_tasks, system
-from duly.store.schema import migrate
+from duly.store.schema import state
 from duly.store.tables import clocks, workers
 from duly.store.tables.workers import Identity
 from tests.builders import a_key, a_ready_run, a_scheduler, a_submission, a_worker, runs_listed
@@ -298,7 +298,7 @@ async def test_a_look_changes_nothing_and_is_bounded(well):
 
 
 async def test_system_facts_report_the_schema_version(well):
-    assert (await facts_of(well)).schema == migrate.known()[-1].version
+    assert (await facts_of(well)).schema == state.known()[-1].version
 
 
 async def unroutable_in(database: Database) -> dict[tuple[str, str], tuple[int, bool]]:

@@ -7,12 +7,14 @@ import pytest
 
 from duly.domain.errors import DatabaseUnusable
 from duly.store.connection.database import Database
-from duly.store.schema import migrate as module
-from duly.store.schema.migrate import Applied, Migration, check, finish, known, migrate, plan, state
+from duly.store.schema import locks, state
+from duly.store.schema.migrate import Applied, check, finish, migrate
+from duly.store.schema.plan import plan
+from duly.store.schema.state import Migration, known
 from duly.store.schema.steps import GROWS, MOMENT, UNKNOWN, steps
 from duly.store.tables import clocks
 
-NEXT = module.newest() + 1
+NEXT = state.newest() + 1
 ADDS = Migration(NEXT, "adds", "alter table duly.jobs add column note text", "alter table duly.jobs drop column note")
 TAKES = Migration(NEXT, "takes", "drop function duly.lease_shards")
 NEEDS = Migration(NEXT, "needs", "alter table duly.pauses add column why text not null")
@@ -29,7 +31,7 @@ async def used(empty):
 def carry(monkeypatch, *more: Migration) -> None:
     """Let this version carry these besides."""
     carried = [*known(), *more]
-    monkeypatch.setattr(module, "known", lambda: carried)
+    monkeypatch.setattr(state, "known", lambda: carried)
 
 
 async def until_refused(database: Database, act) -> str:
@@ -42,14 +44,14 @@ async def until_refused(database: Database, act) -> str:
 async def test_empty_database_is_finished_at_once(empty):
     await migrate(empty)
 
-    assert (await state(empty)).unfinished == frozenset()
+    assert (await state.read(empty)).unfinished == frozenset()
 
 
 async def test_older_version_goes_on_and_starts_again_until_the_migration_is_finished(used, monkeypatch):
     with monkeypatch.context() as newer:
         carry(newer, ADDS)
         assert (await migrate(used)).migrations == [ADDS]
-        assert (await state(used)).unfinished == {NEXT}
+        assert (await state.read(used)).unfinished == {NEXT}
 
     await check(used)
     assert await migrate(used) == Applied([], [])
@@ -70,29 +72,29 @@ async def test_older_version_goes_on_and_starts_again_until_the_migration_is_fin
 @pytest.mark.parametrize("migration", [TAKES, NEEDS], ids=lambda one: one.name)
 async def test_migration_that_takes_something_away_waits_for_older_processes(used, monkeypatch, migration):
     carry(monkeypatch, migration)
-    monkeypatch.setattr(module, "_ALIVE_SECONDS", 0.5)
-    monkeypatch.setattr(module, "_TRIES_MAX", 2)
+    monkeypatch.setattr(locks, "ALIVE_SECONDS", 0.5)
+    monkeypatch.setattr(locks, "_TRIES_MAX", 2)
     await used.execute("update duly.processes set recorded_at = recorded_at + interval '1 minute'")
 
     said = await until_refused(used, migrate)
     assert f"{NEXT:04d}_{migration.name} takes away what they use" in said
     assert "scheduler old:1 (0.1.0)" in said
-    assert (await state(used)).newest == NEXT - 1
+    assert (await state.read(used)).newest == NEXT - 1
 
     await used.execute("update duly.processes set recorded_at = recorded_at - interval '2 minutes'")
     assert (await migrate(used)).migrations == [migration]
-    assert (await state(used)).unfinished == frozenset(), "no older version can run beside it"
+    assert (await state.read(used)).unfinished == frozenset(), "no older version can run beside it"
 
 
 async def test_finish_refuses_older_versions_and_waits_for_them(used, monkeypatch):
     carry(monkeypatch, ADDS)
     await migrate(used)
-    monkeypatch.setattr(module, "_ALIVE_SECONDS", 0.5)
-    monkeypatch.setattr(module, "_TRIES_MAX", 2)
+    monkeypatch.setattr(locks, "ALIVE_SECONDS", 0.5)
+    monkeypatch.setattr(locks, "_TRIES_MAX", 2)
     await used.execute("update duly.processes set recorded_at = recorded_at + interval '1 minute'")
 
     assert "old:1" in await until_refused(used, finish)
-    assert (await state(used)).unfinished == {NEXT}
+    assert (await state.read(used)).unfinished == {NEXT}
     assert [one.name for one in (await plan(used)).older] == ["old:1"]
 
     await used.execute("update duly.processes set recorded_at = recorded_at - interval '2 minutes'")
@@ -108,18 +110,18 @@ async def test_next_upgrade_finishes_the_one_before(used, monkeypatch):
     carry(monkeypatch, after)
 
     assert (await migrate(used)).migrations == [after]
-    assert (await state(used)).unfinished == {NEXT + 1}
+    assert (await state.read(used)).unfinished == {NEXT + 1}
 
 
 async def test_migration_that_keeps_its_locks_is_rolled_back_and_named(used, monkeypatch):
     carry(monkeypatch, Migration(NEXT, "slow", "lock table duly.jobs; select pg_sleep(30)"))
-    monkeypatch.setattr(module, "_HELD_TRIES", 1)
+    monkeypatch.setattr(locks, "_HELD_TRIES", 1)
 
     said = await until_refused(used, lambda database: migrate(database, hold_max=timedelta(seconds=0.2)))
 
     assert f"{NEXT:04d}_slow would keep its locks for more than 0.2 s" in said
     assert "--hold" in said
-    assert (await state(used)).newest == NEXT - 1
+    assert (await state.read(used)).newest == NEXT - 1
 
 
 async def test_concurrent_migration_builds_indexes_and_repeats_changes_until_done(used, monkeypatch):
@@ -173,7 +175,7 @@ async def test_plan_names_steps_locks_and_sizes_and_does_nothing(used, monkeypat
     ]
     assert found.steps[0].rows is not None
     assert not found.is_up_to_date
-    assert (await state(used)).newest == NEXT - 1
+    assert (await state.read(used)).newest == NEXT - 1
 
 
 @pytest.mark.parametrize(

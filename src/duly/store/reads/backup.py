@@ -11,7 +11,7 @@ import msgspec
 
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
-from duly.store.schema.migrate import LOCK
+from duly.store.schema.locks import LOCK
 
 SQL = load("reads/backup")
 _SECONDS_MAX = 86_400.0

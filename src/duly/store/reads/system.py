@@ -32,7 +32,7 @@ from duly.store.connection.local import disk_of
 from duly.store.connection.replica import Replica as Readable
 from duly.store.connection.statements import load
 from duly.store.reads.overview import backlog
-from duly.store.schema import migrate
+from duly.store.schema import state
 from duly.store.tables import archive, clocks, hosts, notifications, overloads, recovery, workers
 
 SQL = load("reads/system")
@@ -75,7 +75,7 @@ async def read(session: Database, host_now: Callable[[], datetime], replica: Rea
         clock_set_back=await clocks.set_back(session),
         overloads=list((await overloads.standing(session)).values()),
         drained_hosts=await hosts.drained(session),
-        is_unfinished=bool((await migrate.state(session)).unfinished),
+        is_unfinished=bool((await state.read(session)).unfinished),
         clashes=clashes(await workers.offers(session)),
         unroutable=await unroutable(session),
         archive_age_seconds=await history.archive_age_seconds(session),
@@ -113,7 +113,7 @@ async def unroutable(session: Database) -> list[Unroutable]:
 def expected_indexes() -> frozenset[str]:
     """Return the indexes that the migrations have created and not dropped."""
     names: set[str] = set()
-    for migration in migrate.known():
+    for migration in state.known():
         names -= set(_DROPPED.findall(migration.sql))
         names |= set(_INDEX.findall(migration.sql))
     return frozenset(names)

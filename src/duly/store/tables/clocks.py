@@ -17,11 +17,11 @@ from duly.log import Log
 from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.local import this_host
 from duly.store.connection.statements import load
-from duly.store.schema import migrate
+from duly.store.schema import state
 
 SQL = load("tables/clocks")
 RECORD_SECONDS = 5.0
-_SCHEMA = migrate.newest()  # read when the program starts: its files may be replaced while it runs
+_SCHEMA = state.newest()  # read when the program starts: its files may be replaced while it runs
 _ROUND_TRIP_SECONDS_MAX = 1.0  # a slower answer does not tell when the clock was read
 
 

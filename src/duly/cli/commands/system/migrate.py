@@ -18,6 +18,8 @@ from duly.domain.duration import parse
 from duly.settings import Settings
 from duly.store.connection.database import Database
 from duly.store.schema import migrate as store
+from duly.store.schema import state
+from duly.store.schema.plan import Plan, Touched, plan
 from duly.store.schema.steps import GROWS
 
 _STATEMENT_CHARACTERS_MAX = 100
@@ -48,16 +50,16 @@ def migrate(settings: Settings, checks: bool, finishes: bool, hold: str, as_json
 async def _migrate(settings: Settings, as_json: bool, hold_max: timedelta, *, checks: bool, finishes: bool) -> int:
     async with Database(database_url(settings), pooler=settings.pooler) as database:
         if checks:
-            return _show(await store.plan(database), as_json)
+            return _show(await plan(database), as_json)
         if finishes:
             finished = [one.file for one in await store.finish(database, hold_max=hold_max)]
             if as_json:
-                print_json({"schema": store.newest(), "finished": finished})
+                print_json({"schema": state.newest(), "finished": finished})
             else:
-                say(f"finished {few(finished)}" if finished else f"finished already at {store.newest():04d}")
+                say(f"finished {few(finished)}" if finished else f"finished already at {state.newest():04d}")
             return 0
         applied = await store.migrate(database, hold_max=hold_max)
-        found = await store.state(database)
+        found = await state.read(database)
     if as_json:
         migrations = [{"version": one.version, "name": one.name} for one in applied.migrations]
         files = [file.name for file in applied.files]
@@ -67,51 +69,51 @@ async def _migrate(settings: Settings, as_json: bool, hold_max: timedelta, *, ch
         say(f"applied {migration.file}")
     if applied.files:
         say(f"applied {some(len(applied.files), 'file')} of functions")
-    if found.newest > store.newest():
+    if found.newest > state.newest():
         say(
-            f"the schema is of a newer Duly ({found.newest:04d}; this one knows {store.newest():04d}), which this one may use"
+            f"the schema is of a newer Duly ({found.newest:04d}; this one knows {state.newest():04d}), which this one may use"
         )
     elif not applied.migrations and not applied.files:
-        say(f"up to date at {store.newest():04d}")
+        say(f"up to date at {state.newest():04d}")
     if found.unfinished:
         say("the version before may run beside this one; when it is no longer wanted: duly migrate --finish")
     return 0
 
 
-def _show(plan: store.Plan, as_json: bool) -> int:
+def _show(found: Plan, as_json: bool) -> int:
     if as_json:
-        print_json(plan)
-        return 0 if plan.is_up_to_date else REFUSED
-    if plan.schema == 0:
-        migrations = list(dict.fromkeys(one.migration for one in plan.steps))
+        print_json(found)
+        return 0 if found.is_up_to_date else REFUSED
+    if found.schema == 0:
+        migrations = list(dict.fromkeys(one.migration for one in found.steps))
         say(
-            f"would create the schema in an empty database: {few(migrations)} and {some(len(plan.files), 'file')} of functions"
+            f"would create the schema in an empty database: {few(migrations)} and {some(len(found.files), 'file')} of functions"
         )
         return REFUSED
-    _show_steps(plan.steps, "would apply")
-    if plan.files:
-        say(f"would write {some(len(plan.files), 'file')} of functions: {few(plan.files)}")
+    _show_steps(found.steps, "would apply")
+    if found.files:
+        say(f"would write {some(len(found.files), 'file')} of functions: {few(found.files)}")
         say("  triggers and views are replaced last, under ACCESS EXCLUSIVE: a moment")
-    if plan.is_up_to_date:
-        say(f"up to date at {plan.schema:04d}")
-    if plan.unfinished:
-        say(f"not finished: {few(plan.unfinished)}; the version before may still run. duly migrate --finish ends that")
-        _show_steps(plan.finish_steps, "--finish would apply")
-    for process in plan.older:
+    if found.is_up_to_date:
+        say(f"up to date at {found.schema:04d}")
+    if found.unfinished:
+        say(f"not finished: {few(found.unfinished)}; the version before may still run. duly migrate --finish ends that")
+        _show_steps(found.finish_steps, "--finish would apply")
+    for process in found.older:
         say(f"older version alive: {process.words}")
-    if plan.is_up_to_date and not plan.finish_steps:
+    if found.is_up_to_date and not found.finish_steps:
         return 0
-    seconds = plan.oldest_transaction_seconds
+    seconds = found.oldest_transaction_seconds
     say("Not known beforehand: how long a step takes that grows with its table, and how long others keep the tables.")
     say(
         "A lock is waited for 0.2 s at a time, so nothing queues behind it for longer; a migration that would keep its locks"
         " for more than --hold is rolled back."
         + ("" if seconds is None else f" The oldest transaction on these tables is {seconds:.1f} s old.")
     )
-    return 0 if plan.is_up_to_date else REFUSED
+    return 0 if found.is_up_to_date else REFUSED
 
 
-def _show_steps(steps: Iterable[store.Touched], verb: str) -> None:
+def _show_steps(steps: Iterable[Touched], verb: str) -> None:
     shown = ""
     for one in steps:
         if one.migration != shown:
@@ -123,7 +125,7 @@ def _show_steps(steps: Iterable[store.Touched], verb: str) -> None:
         say(f"    {_lock(one)}")
 
 
-def _lock(one: store.Touched) -> str:
+def _lock(one: Touched) -> str:
     if one.step.lock is None:
         return "no lock on a table in use"
     if one.step.table is None:

@@ -27,7 +27,7 @@ from duly.settings import Settings
 from duly.store.connection.database import Database
 from duly.store.reads import backup as store
 from duly.store.reads.backup import Target
-from duly.store.schema import in_force, migrate
+from duly.store.schema import in_force, migrate, state
 from duly.store.tables import recovery
 from duly.store.tenancy.keyring import file_of, keyring_of
 from duly.wire.recovery import RecoveryPlan
@@ -73,7 +73,7 @@ def restore(settings: Settings, folder: Path | None, replace: bool, in_place: bo
 
 def _read(folder: Path) -> Manifest:
     manifest = backup_folder.read_backup(folder)
-    if (manifest.schema_version, manifest.edition) > (migrate.newest(), in_force.edition()):
+    if (manifest.schema_version, manifest.edition) > (state.newest(), in_force.edition()):
         raise Refused(
             f"{folder} was written by a newer Duly, {manifest.duly}; upgrade this one: pip install --upgrade duly"
         )
