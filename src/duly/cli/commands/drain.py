@@ -28,8 +28,8 @@ _LOOK_SECONDS = 0.5
 async def drain(client: AsyncClient, host: str | None, undo: bool, wait: str, as_json: bool) -> int:
     """Drain HOST, or this machine: its workers and schedulers take nothing new, and hand back what they have not started.
 
-    It ends with 0 when nothing is held there any more, and with 1 when something is after `--wait`. What starts on the
-    host takes nothing either, until `--undo`.
+    It ends with 0 when nothing is held there any more, and with 1 when something is after `--wait`. Processes that start
+    on the host take nothing either, until `--undo`.
     """
     host, clock = host or this_host(), SystemClock()
     deadline = clock.monotonic() + parse(wait, "--wait").total_seconds()
