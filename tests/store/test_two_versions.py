@@ -1,5 +1,6 @@
 """Two versions share a schema: a migration only adds, and what it would take away waits for those who need it."""
 
+import time
 from datetime import timedelta
 
 import asyncpg
@@ -7,7 +8,8 @@ import pytest
 
 from duly.domain.errors import DatabaseUnusable
 from duly.store.connection.database import Database
-from duly.store.schema import locks, state
+from duly.store.schema import in_force, locks, state
+from duly.store.schema.in_force import File
 from duly.store.schema.migrate import Applied, check, finish, migrate
 from duly.store.schema.plan import plan
 from duly.store.schema.state import Migration, known
@@ -122,6 +124,26 @@ async def test_migration_that_keeps_its_locks_is_rolled_back_and_named(used, mon
     assert f"{NEXT:04d}_slow would keep its locks for more than 0.2 s" in said
     assert "--hold" in said
     assert (await state.read(used)).newest == NEXT - 1
+
+
+@pytest.mark.parametrize("place", ["migration", "triggers"])
+async def test_many_short_statements_keep_a_lock_no_longer_than_one_long(used, monkeypatch, place):
+    """The server limits each statement by itself."""
+    sql = "lock table duly.jobs;" + "select pg_sleep(0.1);" * 20
+    if place == "migration":
+        carry(monkeypatch, Migration(NEXT, "slow", sql))
+    else:
+        files = [File(one.name, one.sql + sql) if one.name == "triggers.sql" else one for one in in_force.known()]
+        monkeypatch.setattr(in_force, "known", lambda: files)
+    monkeypatch.setattr(locks, "_HELD_TRIES", 1)
+    began = time.monotonic()
+
+    said = await until_refused(used, lambda database: migrate(database, hold_max=timedelta(seconds=0.4)))
+
+    assert time.monotonic() - began < 1.5
+    assert "would keep its locks for more than 0.4 s" in said
+    assert (await state.read(used)).newest == NEXT - 1
+    await used.execute("update duly.jobs set updated_at = updated_at")
 
 
 async def test_concurrent_migration_builds_indexes_and_repeats_changes_until_done(used, monkeypatch):

@@ -18,6 +18,7 @@ from duly.domain.counting import some
 from duly.domain.errors import DatabaseUnusable
 from duly.store.connection.database import Connection, Database
 from duly.store.schema.expand import expanded
+from duly.store.schema.locks import held_at_most
 
 # Both are made of functions, which must exist before.
 _LAST = {"triggers.sql", "views.sql"}
@@ -72,9 +73,9 @@ def edition() -> int:
     return int(_FOLDER.joinpath("edition.txt").read_text(encoding="utf-8").split()[0])
 
 
-async def apply(connection: asyncpg.Connection[asyncpg.Record]) -> list[File]:
+async def apply(connection: asyncpg.Connection[asyncpg.Record], hold_seconds: float | None = None) -> list[File]:
     """Apply the files that differ, under the lock and after the tables of the migrations. Returns what was applied:
-    nothing when a newer Duly has applied its files.
+    nothing when a newer Duly has applied its files. Raises HeldTooLong: triggers and views lock tables.
     """
     applied, carried = await _applied(connection), known()
     if applied.edition > edition():
@@ -83,11 +84,16 @@ async def apply(connection: asyncpg.Connection[asyncpg.Record]) -> list[File]:
     if differing or applied != Applied({file.name: file.digest for file in carried}, edition()):
         await connection.execute(_UNCHECKED)
         for file in differing:
-            await connection.execute(file.sql)
+            if file.name not in _LAST:
+                await connection.execute(file.sql)
         await connection.execute(_OURS)
         await connection.execute(
             _RECORD_APPLIED, [file.name for file in carried], [file.digest for file in carried], edition()
         )
+        async with held_at_most(connection, hold_seconds):
+            for file in differing:
+                if file.name in _LAST:
+                    await connection.execute(file.sql)
     return differing
 
 

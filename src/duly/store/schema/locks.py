@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -28,29 +30,41 @@ _YIELD_EVERY = 10  # tries; in each tenth, autovacuums are made to yield first
 _REST_SECONDS = 0.3
 
 
-class _HeldTooLong(DulyError):
+class HeldTooLong(DulyError):
     """A migration kept its locks for longer than it may, and was rolled back."""
 
 
-async def in_patience(
-    database: Database, hold_seconds: float | None, act: Callable[[Any], Awaitable[T]], what: str = ""
-) -> T:
+@asynccontextmanager
+async def held_at_most(connection: Any, seconds: float | None) -> AsyncIterator[None]:
+    """Limit the time of statements that lock tables, all together. Raises HeldTooLong.
+
+    The server limits each by itself, should this process be frozen.
+    """
+    await connection.execute(f"set local statement_timeout = {round((seconds or 0) * 1000)}")
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except (TimeoutError, asyncpg.QueryCanceledError):
+        raise HeldTooLong(f"{seconds or 0:g} s") from None
+
+
+async def in_patience(database: Database, act: Callable[[Any], Awaitable[T]], what: str = "") -> T:
     """Act in a transaction under the lock of migrations, and again when a table is locked, or was kept locked too long."""
     held, until = 0, database.clock.monotonic() + ALIVE_SECONDS + _REST_SECONDS
     for number in range(1, _TRIES_MAX + 1):
         try:
-            return await _in_transaction(database, number % _YIELD_EVERY == 0, hold_seconds, act)
+            return await _in_transaction(database, act, vacuums_yield=number % _YIELD_EVERY == 0)
         except OlderAlive as error:
             if database.clock.monotonic() > until or number == _TRIES_MAX:
                 raise DatabaseUnusable(str(error)) from None
             await database.clock.sleep(_REST_SECONDS)
         except KeyBusy:  # as for any lock that was not granted in time: another session holds a table to be changed
             await database.clock.sleep(_REST_SECONDS)
-        except _HeldTooLong:
+        except HeldTooLong as error:
             held += 1
             if held == _HELD_TRIES:
                 raise DatabaseUnusable(
-                    f"{what} would keep its locks for more than {hold_seconds:g} s, and was rolled back: claims would wait."
+                    f"{what} would keep its locks for more than {error}, and was rolled back: claims would wait."
                     " Run it in a quiet hour, and allow it longer: duly migrate --hold PT10S"
                 ) from None
             await database.clock.sleep(_REST_SECONDS)
@@ -62,28 +76,13 @@ async def in_patience(
     )
 
 
-async def _in_transaction(
-    database: Database, vacuums_yield: bool, hold_seconds: float | None, act: Callable[[Any], Awaitable[T]]
-) -> T:
-    began = None
-    try:
-        async with database.transaction() as connection:
-            await connection.execute(f"{_UNHURRIED}; {LOCK}")
-            if vacuums_yield:
-                await _make_vacuums_yield(connection)
-            await connection.execute(_BRIEFLY)
-            if hold_seconds is None:
-                return await act(connection)
-            await connection.execute(f"set local statement_timeout = {round(hold_seconds * 1000)}")
-            began = database.clock.monotonic()
-            found = await act(connection)
-            if database.clock.monotonic() - began > hold_seconds:
-                raise _HeldTooLong
-            return found
-    except DulyError as error:
-        if began is not None and isinstance(error.__cause__, asyncpg.QueryCanceledError):
-            raise _HeldTooLong from None
-        raise
+async def _in_transaction(database: Database, act: Callable[[Any], Awaitable[T]], *, vacuums_yield: bool) -> T:
+    async with database.transaction() as connection:
+        await connection.execute(f"{_UNHURRIED}; {LOCK}")
+        if vacuums_yield:
+            await _make_vacuums_yield(connection)
+        await connection.execute(_BRIEFLY)
+        return await act(connection)
 
 
 async def _make_vacuums_yield(connection: Any) -> None:

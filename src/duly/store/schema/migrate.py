@@ -22,7 +22,7 @@ from duly.domain.errors import DatabaseUnusable
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 from duly.store.schema import concurrent, in_force, state
-from duly.store.schema.locks import HOLD_MAX, in_patience
+from duly.store.schema.locks import HOLD_MAX, held_at_most, in_patience
 from duly.store.schema.older import broken, older, refuse_beside, shapes
 from duly.store.schema.state import Migration
 
@@ -56,15 +56,14 @@ async def migrate(database: Database, *, hold_max: timedelta = HOLD_MAX) -> Appl
 
 
 async def _migrate(database: Database, hold_seconds: float) -> Applied:
-    found = await in_patience(database, None, state.read)
+    found = await in_patience(database, state.read)
     if found.newest == 0:
-        return await in_patience(database, None, _begin_with)
+        return await in_patience(database, _begin_with)
     missing = found.missing()
     if missing and found.unfinished:  # a schema is shared by two versions, and not by three
         await _finish(database, hold_seconds)
     applied = [migration for migration in missing if await _applied_alone(database, migration, hold_seconds)]
-    written = await in_patience(database, None, _write_functions)
-    return Applied(applied, written)
+    return Applied(applied, await _written(database, hold_seconds))
 
 
 async def _begin_with(connection: Any) -> Applied:
@@ -90,30 +89,36 @@ async def _applied_alone(database: Database, migration: Migration, hold_seconds:
         if migration.version in found.applied:
             return False
         before = await shapes(connection)
-        if not concurrent.is_concurrent(migration.sql):
-            await connection.execute(migration.sql)
-        lost = broken(before, await shapes(connection))
-        if lost:
-            alive = await older(connection, migration.version)
-            refuse_beside(alive, f"migration {migration.file} takes away what they use ({few(lost)})")
-        await connection.execute(SQL["record"], migration.version, migration.name)
-        if lost:
-            await connection.execute(SQL["finish_all"])
+        async with held_at_most(connection, hold_seconds):
+            if not concurrent.is_concurrent(migration.sql):
+                await connection.execute(migration.sql)
+            lost = broken(before, await shapes(connection))
+            if lost:
+                alive = await older(connection, migration.version)
+                refuse_beside(alive, f"migration {migration.file} takes away what they use ({few(lost)})")
+            await connection.execute(SQL["record"], migration.version, migration.name)
+            if lost:
+                await connection.execute(SQL["finish_all"])
         return True
 
-    return await in_patience(database, hold_seconds, apply, migration.file)
+    return await in_patience(database, apply, migration.file)
 
 
-async def _write_functions(connection: Any) -> list[in_force.File]:
-    found = await state.read(connection)
-    if found.newest > state.newest():
-        return []
-    before = await shapes(connection)
-    written = await in_force.apply(connection)
-    if lost := broken(before, await shapes(connection)):
-        alive = await older(connection, state.newest())
-        refuse_beside(alive, f"the functions take away what they use ({few(lost)})")
-    return written
+async def _written(database: Database, hold_seconds: float) -> list[in_force.File]:
+    """Apply functions, views and triggers to a database in use."""
+
+    async def write(connection: Any) -> list[in_force.File]:
+        found = await state.read(connection)
+        if found.newest > state.newest():
+            return []
+        before = await shapes(connection)
+        written = await in_force.apply(connection, hold_seconds)
+        if lost := broken(before, await shapes(connection)):
+            alive = await older(connection, state.newest())
+            refuse_beside(alive, f"the functions take away what they use ({few(lost)})")
+        return written
+
+    return await in_patience(database, write, "the replacement of triggers and views")
 
 
 async def finish(database: Database, *, hold_max: timedelta = HOLD_MAX) -> list[Migration]:
@@ -138,13 +143,14 @@ async def _finish(database: Database, hold_seconds: float) -> list[Migration]:
             return []
         refuse_beside(await older(connection, found.newest), f"schema {found.newest} cannot be finished")
         done = [migration for migration in state.known() if migration.version in found.unfinished]
-        for migration in done:
-            if migration.finish:
-                await connection.execute(migration.finish)
-        await connection.execute(SQL["finish_all"])
+        async with held_at_most(connection, hold_seconds):
+            for migration in done:
+                if migration.finish:
+                    await connection.execute(migration.finish)
+            await connection.execute(SQL["finish_all"])
         return done
 
-    return await in_patience(database, hold_seconds, remove, "the end of the last migration")
+    return await in_patience(database, remove, "the end of the last migration")
 
 
 async def check(database: Database) -> None:
