@@ -1,5 +1,6 @@
 """Two versions share a schema: a migration only adds, and what it would take away waits for those who need it."""
 
+import asyncio
 import time
 from datetime import timedelta
 
@@ -15,10 +16,12 @@ from duly.store.schema.plan import plan
 from duly.store.schema.state import Migration, known
 from duly.store.schema.steps import GROWS, MOMENT, UNKNOWN, steps
 from duly.store.tables import clocks
+from tests.worker.stories import until
 
 NEXT = state.newest() + 1
 ADDS = Migration(NEXT, "adds", "alter table duly.jobs add column note text", "alter table duly.jobs drop column note")
 TAKES = Migration(NEXT, "takes", "drop function duly.lease_shards")
+WRITE = "insert into duly.attempts select * from duly.attempts where false"
 NEEDS = Migration(NEXT, "needs", "alter table duly.pauses add column why text not null")
 
 
@@ -158,6 +161,23 @@ async def test_concurrent_migration_builds_indexes_and_repeats_changes_until_don
 
     assert await used.fetchval("select count(*) from duly.drained_hosts") == 5
     assert await used.fetchval("select indisvalid from pg_index where indexrelid = 'duly.pauses_tenant'::regclass")
+
+
+async def test_plain_statement_of_a_concurrent_file_lets_writers_pass_while_it_waits(used, monkeypatch):
+    carry(monkeypatch, Migration(NEXT, "late", "-- concurrently\ncreate index late on only duly.attempts (due_at);"))
+    holder, writer = [await asyncpg.connect(used.url) for _ in range(2)]
+    await holder.execute(f"begin; {WRITE}")
+    migrating = asyncio.create_task(migrate(used))
+    try:
+        await until(lambda: writer.fetchval("select exists (select from pg_locks where not granted)"))
+        await writer.execute(WRITE, timeout=5)
+        assert not migrating.done()
+        await holder.execute("commit")
+        assert [one.name for one in (await migrating).migrations] == ["late"]
+    finally:
+        migrating.cancel()
+        await holder.close()
+        await writer.close()
 
 
 async def test_index_that_a_broken_build_left_behind_is_built_anew(used, monkeypatch):

@@ -8,16 +8,16 @@ repeated until it changes nothing, so it has a limit.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
+from duly.store.schema.locks import without_queue
 from duly.store.schema.steps import statements
 
 SQL = load("schema/concurrent")
 _HEAD = "-- concurrently"
 _INDEX = re.compile(r"create (?:unique )?index concurrently (?:if not exists )?(\w+)", re.IGNORECASE)
+_CONCURRENT = re.compile(r"^\w+ (?:unique )?index concurrently\b", re.IGNORECASE)
 _CHANGED = re.compile(r"(?:UPDATE|DELETE|INSERT 0) (\d+)")
 _REST_SECONDS = 1.0
 
@@ -47,24 +47,28 @@ async def _build(database: Database, index: str, statement: str) -> None:
     while True:
         row = await database.fetchrow(SQL["index"], index)
         if row is None:
-            await _run(database, lambda connection: connection.execute(statement))
+            await _run(database, statement)
         elif row["is_valid"]:
             return
         elif row["is_being_built"]:
             await database.clock.sleep(_REST_SECONDS)
         else:
-            await _run(database, lambda connection: connection.execute(f"drop index concurrently duly.{index}"))
+            await _run(database, f"drop index concurrently duly.{index}")
 
 
 async def _repeat(database: Database, statement: str) -> None:
     """Run a statement again until it changes nothing."""
     changed = 1
     while changed:
-        status = await _run(database, lambda connection: connection.execute(statement))
+        status = await _run(database, statement)
         found = _CHANGED.fullmatch(status)
         changed = 0 if found is None else int(found[1])
 
 
-async def _run(database: Database, act: Callable[[Any], Awaitable[str]]) -> str:
+async def _run(database: Database, statement: str) -> str:
+    """Run a statement, and return its status. One that is concurrent waits as PostgreSQL does, in nobody's way."""
+    if _CONCURRENT.search(statement) is None:
+        return await without_queue(database, statement)
     async with database.pool.acquire() as connection:
-        return await act(connection)
+        status: str = await connection.execute(statement)
+        return status

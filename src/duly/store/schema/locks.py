@@ -70,10 +70,21 @@ async def in_patience(database: Database, act: Callable[[Any], Awaitable[T]], wh
             await database.clock.sleep(_REST_SECONDS)
         except asyncpg.InsufficientPrivilegeError as error:
             raise DatabaseUnusable(await _not_ours(database, error)) from None
-    raise DatabaseUnusable(
-        f"the schema could not be migrated: {await _holder(database)} keeps one of its tables locked."
-        " See pg_stat_activity for a long transaction, end it, then run `duly migrate`"
-    )
+    raise await _locked(database)
+
+
+async def without_queue(database: Database, statement: str) -> str:
+    """Run a statement in a transaction of its own, and again when a table is locked, so that nobody waits behind it for
+    long. Return its status.
+    """
+    for _ in range(_TRIES_MAX):
+        try:
+            async with database.transaction() as connection:
+                await connection.execute(f"{_UNHURRIED}; {_BRIEFLY}")
+                return await connection.execute(statement)
+        except KeyBusy:
+            await database.clock.sleep(_REST_SECONDS)
+    raise await _locked(database)
 
 
 async def _in_transaction(database: Database, act: Callable[[Any], Awaitable[T]], *, vacuums_yield: bool) -> T:
@@ -93,6 +104,13 @@ async def _make_vacuums_yield(connection: Any) -> None:
     await connection.execute(SQL["wait_for_vacuums"])
     for row in await connection.fetch(SQL["vacuumed"]):
         await connection.execute(f"lock table only {row[0]} in share update exclusive mode")
+
+
+async def _locked(database: Database) -> DatabaseUnusable:
+    return DatabaseUnusable(
+        f"the schema could not be migrated: {await _holder(database)} keeps one of its tables locked."
+        " See pg_stat_activity for a long transaction, end it, then run `duly migrate`"
+    )
 
 
 async def _holder(database: Database) -> str:
