@@ -130,3 +130,31 @@ async def test_the_zone_of_a_period_is_read_exported_and_planned_as_it_was_given
     applied = (await apply(api, file)).json()
     assert (await read(api, applied["done"][0]))["schedule"]["trigger"]["tz"] == "Asia/Tokyo"
     assert (await apply(api, file, dry_run=True)).json()["steps"] == []
+
+
+async def test_rules_of_a_file_are_planned_applied_exported_and_pruned(api):
+    rule = {"events": ["dead"], "channels": ["ops"], "mode": "digest"}
+    file = {"source": "shop", "notification_rules": {"all": rule}}
+    refused = await apply(api, file, dry_run=True)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_manifest")
+    assert [one["pointer"] for one in refused.json()["errors"]] == ["/notification_rules/all/channels/0"]
+    await api.put("/v1/channels/ops", json={"kind": "webhook", "url": "https://hooks.example/in?token=hush"})
+
+    plan = (await apply(api, file, dry_run=True)).json()
+    assert [(one["name"], one["kind"]) for one in plan["rules"]] == [("all", "create")]
+    assert (await apply(api, file, digest=plan["digest"])).status_code == 200
+
+    stored = (await api.get("/v1/notification-rules/all")).json()
+    assert (stored["source"], stored["is_drifted"]) == ("shop", False)
+    exported = (await api.get("/v1/jobs:export")).json()
+    assert exported["notification_rules"] == {"all": rule}
+    assert "hush" not in str(exported)
+    again = (await apply(api, exported)).json()
+    assert (again["rules"], again["unchanged"]) == ([], 1)
+    await api.put("/v1/notification-rules/all", json={**rule, "mode": "every"})
+    summary = (await api.get("/v1/files/shop")).json()
+    assert (summary["rules"], summary["drifted_rules"], summary["drifted"]) == (1, 1, 0)
+    empty = {"source": "shop"}
+    assert (await apply(api, empty)).json()["orphan_rules"] == ["all"]
+    assert (await apply(api, empty, prune=True)).status_code == 200
+    assert (await api.get("/v1/notification-rules/all")).status_code == 404

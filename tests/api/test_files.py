@@ -73,6 +73,8 @@ async def test_cancelled_job_is_drifted_until_its_file_recreates_it(api):
         "source": "shop",
         "jobs": 1,
         "drifted": 1,
+        "rules": 0,
+        "drifted_rules": 0,
         "applied_at": None,
         "applied_by": "key test",
     }

@@ -270,3 +270,31 @@ def test_a_job_that_waits_for_events_is_planned_applied_and_exported(run, write)
     write(run("export").stdout.replace("order.paid", "order.sent"))
     assert '    on_event: {"type":"order.paid"} → {"type":"order.sent"}' in run("plan").stdout.splitlines()
     assert run("apply", "--yes").stdout.splitlines()[-1] == "shop: 1 changed"
+
+
+def test_rules_of_notifications_are_shown_applied_and_deleted_with_the_file(database_url, tmp_path, write):
+    (tmp_path / "keys").write_text(inside("secrets", "new-key", cwd=tmp_path).stdout)
+
+    def run(*arguments):
+        more = {"DULY_SECRETS_KEY": str(tmp_path / "keys")}
+        return inside(*arguments, "--database-url", database_url, cwd=tmp_path, **more)
+
+    run("notify", "channel", "ops", "--webhook", "https://hooks.example/in")
+    write("source: billing\nnotification_rules:\n  all: {events: [dead], channels: [ops]}\n")
+
+    plan, done = run("plan"), run("apply", "--yes")
+    assert plan.stdout.splitlines()[:2] == ["+ rule all", "billing: 1 rule to create, 0 as they are"]
+    assert done.stdout.splitlines()[-1] == "billing: 1 rule stored"
+    run("notify", "rule", "all", "--on", "dead", "--channel", "ops", "--mode", "digest")
+    assert "billing, changed since" in run("notify", "rules").stdout
+    assert run("plan").stdout.splitlines()[:3] == [
+        "~ rule all   changed since it was applied   (drift)",
+        '    mode: "digest" → "every"',
+        "billing: 1 rule to change, 0 as they are",
+    ]
+    assert run("plan", "--check").returncode == 1
+    write("source: billing\n")
+    kept = run("plan").stdout.splitlines()
+    assert kept[0].endswith("it is kept; --prune deletes it   (drift)")
+    assert kept[1] == "billing: 1 rule orphaned, 0 as they are"
+    assert run("apply", "--yes", "--prune").stdout.splitlines()[-1] == "billing: 1 rule deleted"

@@ -116,7 +116,7 @@ def test_job_removed_from_code_resumes_when_a_file_adopts_it():
 
 def test_a_digest_tells_plans_apart():
     def digest(file, **standing):
-        return make_plan(file, {"j": kept(**standing)} if standing else {}, {}, ()).digest
+        return make_plan(file, {"j": kept(**standing)} if standing else {}, {}, (), {}).digest
 
     other = read_manifest({"source": "s", "jobs": {"j": {"target": "greet", "schedule": {"every": "PT6M"}}}})
     found = [

@@ -51,6 +51,8 @@ class NotificationRule(ResponseModel, frozen=True):
     definition: RuleSpec
     created_at: Moment
     updated_at: Moment
+    source: Annotated[str | None, Meta(description="The file that it belongs to; null: made by hand.")]
+    is_drifted: Annotated[bool, Meta(description="It was changed since its file was applied.")]
     sent_at: Annotated[Moment | None, Meta(description="Time of its latest delivery.")]
     waiting: Annotated[int, Meta(description="Notifications that no delivery carries yet, counted up to 100,001.")]
 

@@ -16,7 +16,7 @@ from duly.domain.jobs.manifest_plan import Plan, StepKind
 from duly.domain.jobs.manifest_shapes import JOBS_MAX
 from duly.domain.tenancy.audit import Action
 from duly.moves.schedules.apply import Done, apply, plan
-from duly.store.tables import applied, schedules
+from duly.store.tables import applied, notifications, schedules
 from duly.wire.jobs.manifests import (
     MANIFEST_BYTES_MAX,
     Applied,
@@ -47,9 +47,9 @@ routes = Routes("schedules as code", reads="jobs:read", writes="jobs:write")
     audits=(Action.FILE_APPLIED,),
 )
 async def apply_file(call: Call[ApplyQuery, FileShape]) -> Response:
-    """Bring the jobs of a file to its definitions, in one transaction.
+    """Bring the jobs and rules of a file to its definitions, in one transaction.
 
-    The body is the file, as JSON. Jobs are identified by name: an existing one is changed, a new one is created. With
+    The body is the file, as JSON. Both are identified by name: an existing one is changed, a new one is created. With
     `dry_run` the plan is returned and nothing is changed; its `digest`, sent with the apply, makes sure that this very
     plan is carried out.
     """
@@ -67,25 +67,27 @@ async def apply_file(call: Call[ApplyQuery, FileShape]) -> Response:
         expected=requested.digest,
         by=call.identity.shown_name,
     )
-    return Response(200, _reported(created.plan, created.done, created.orphans))
+    return Response(200, _reported(created.plan, created.done, created.orphans, created.orphan_rules))
 
 
 @routes.add("GET /v1/jobs:export", responses={200: FileShape}, refuses=("invalid_option", "not_found"))
 async def export_file(call: Call[ExportQuery, None]) -> Response:
-    """Export the jobs of a file as that file: applied again, it changes nothing.
+    """Export the jobs and rules of a file as that file: applied again, it changes nothing.
 
-    With `by_hand` the named jobs that people created are included. Those declared in code stay there.
+    With `by_hand` the named jobs and rules that people created are included. Jobs declared in code stay there.
     """
     by_hand = call.query.by_hand
     source = await _source(call)
     found = await applied.exported(call.database, call.tenant, source, JOBS_MAX + 1, by_hand=by_hand)
     if len(found) > JOBS_MAX:
         raise InvalidOption(f"more than {JOBS_MAX} jobs, the limit of a file; export without by_hand")
-    if not found:
+    rules = await notifications.exported(call.database, call.tenant, source, by_hand=by_hand)
+    if not found and not rules:
         raise NotFound(
             f"no file {source!r} has a job here; by_hand=true, `duly export --by-hand`, exports jobs created by hand"
         )
-    return Response(200, exported(source, found, await schedules.calendars(call.database, call.tenant, None)))
+    calendars = await schedules.calendars(call.database, call.tenant, None)
+    return Response(200, exported(source, found, calendars, rules))
 
 
 async def _source(call: Call[ExportQuery, None]) -> str:
@@ -99,13 +101,19 @@ async def _source(call: Call[ExportQuery, None]) -> str:
 
 
 def _reported(
-    found: Plan, done: tuple[Done, ...] = (), orphans: tuple[str, ...] = (), *, dry_run: bool = False
+    found: Plan,
+    done: tuple[Done, ...] = (),
+    orphans: tuple[str, ...] = (),
+    orphan_rules: tuple[str, ...] = (),
+    *,
+    dry_run: bool = False,
 ) -> Applied:
     reported = {
         **msgspec.to_builtins(found),
         "dry_run": dry_run,
         "done": msgspec.to_builtins(done),
         "orphans": list(orphans) or [step.name for step in found.of(StepKind.REMOVE) if dry_run],
+        "orphan_rules": list(orphan_rules) or [step.name for step in found.rules_of(StepKind.REMOVE) if dry_run],
     }
     return read_value(reported, Applied)
 
@@ -115,7 +123,7 @@ _PAGE_MAX = 50  # each is counted again
 
 @routes.add("GET /v1/files", responses={200: FileList}, is_figure=True, may_lag=True)
 async def list_files(call: Call[PageQuery, None]) -> Response:
-    """List the applied files of schedules, and how many jobs of each have drifted."""
+    """List the applied files, and how many jobs and rules of each have drifted."""
     after = paging.position(call.query.page_token, "files", str)
     size = min(call.query.page_size, _PAGE_MAX)
     found = await applied.files(call.database, call.tenant, after or "", size)
@@ -144,7 +152,7 @@ async def list_file_jobs(call: Call[FileJobQuery, None]) -> Response:
 
 @routes.add("GET /v1/files/{name}", responses={200: FileSummary}, is_figure=True)
 async def read_file(call: Call[Nothing, None]) -> Response:
-    """Read when a file was applied and by whom, and how many of its jobs have drifted. Its name is its `source`."""
+    """Read when a file was applied and by whom, and how much of it has drifted. Its name is its `source`."""
     found = await applied.file(call.database, call.tenant, call.known_name)
     if found is None:
         raise _no_file(call.name)

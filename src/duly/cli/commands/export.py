@@ -16,13 +16,13 @@ from duly.wire.pages import PAGE_SIZE_MAX
 
 @click.command("export")
 @click.option("--source", metavar="NAME", help="Source of the file to export; optional if there is only one.")
-@click.option("--by-hand", is_flag=True, help="Include named jobs that were created by hand.")
+@click.option("--by-hand", is_flag=True, help="Include named jobs and rules that were created by hand.")
 @with_client()
 async def export(client: AsyncClient, source: str | None, by_hand: bool, as_json: bool) -> None:
-    """Write the schedules of a file as that file, in YAML: `duly plan` finds no difference with it.
+    """Write the jobs and notification rules of a file as that file, in YAML: `duly plan` finds no difference with it.
 
-    With --by-hand the named schedules that people have made are written, too; `duly apply --adopt` makes them the file's.
-    Schedules declared in code stay there.
+    With --by-hand the named jobs and the rules that people have made are written, too; `duly apply --adopt` makes them
+    the file's. Jobs declared in code stay there.
     """
     document = await client.jobs.export(source, by_hand=by_hand)
     if by_hand:

@@ -15,10 +15,11 @@ from duly.domain.jobs.manifest_diff import Difference
 from duly.wire.jobs.manifests import FileSummary
 from duly.wire.pages import PAGE_SIZE_MAX
 
-COLUMNS = {
+COLUMNS: Columns = {
     "file": "source",
     "jobs": "jobs",
-    "changed since": "drifted",
+    "rules": "rules",
+    "changed since": lambda file: file.drifted + file.drifted_rules,
     "applied at": "applied_at",
     "by": "applied_by",
 }
@@ -46,7 +47,7 @@ def files() -> None:
 @files.command("list")
 @lists(COLUMNS, "no file was applied; write one and apply it: duly apply -f duly.yaml")
 async def list_files(client: AsyncClient) -> list[FileSummary]:
-    """List the applied files, and how many jobs of each have drifted."""
+    """List the applied files, and how many jobs and rules of each have drifted."""
     return [file async for file in client.files.list(page_size=PAGE_SIZE_MAX)]
 
 

@@ -56,6 +56,7 @@ RULES: Columns = {
     "filter": lambda one: one.definition.filter,
     "mode": lambda one: one.definition.mode,
     "channels": lambda one: one.definition.channels,
+    "file": lambda one: f"{one.source}, changed since" if one.is_drifted else one.source,
     "waiting": "waiting",
     "sent": "sent_at",
 }

@@ -28,8 +28,10 @@ FILE_DEFAULT = "duly.yaml"
 
 
 def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    adopt = click.option("--adopt", is_flag=True, help="Take over jobs of these names that do not belong to the file.")
-    prune = click.option("--prune", is_flag=True, help="Cancel the jobs that the file no longer contains.")
+    adopt = click.option(
+        "--adopt", is_flag=True, help="Take over jobs and rules of these names that do not belong to the file."
+    )
+    prune = click.option("--prune", is_flag=True, help="Remove the jobs and rules that the file no longer contains.")
     file = click.option(
         "-f",
         "--file",
@@ -46,7 +48,7 @@ def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--check", is_flag=True, help="Exit with 1 if something would change.")
 @with_client()
 async def plan(client: AsyncClient, file: str, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
-    """Show the plan of `duly apply`: new, different and drifted jobs. Nothing is changed."""
+    """Show the plan of `duly apply`: new, different and drifted jobs and rules. Nothing is changed."""
     written = read_file(file)
     found = plan_of(await _send(client, written, dry_run=True))
     if as_json:
@@ -66,7 +68,7 @@ async def plan(client: AsyncClient, file: str, prune: bool, adopt: bool, check: 
 async def apply(
     client: AsyncClient, file: str, prune: bool, adopt: bool, yes: bool, expect: str | None, as_json: bool
 ) -> None:
-    """Bring the schedules to the file's definitions, in one transaction."""
+    """Bring jobs and notification rules to the file's definitions, in one transaction."""
     if as_json and not (yes or expect):
         raise click.UsageError("--json asks nothing; add --yes, or --expect with the digest of a plan")
     written = read_file(file)
@@ -79,7 +81,10 @@ async def apply(
             expect = found.digest  # only the confirmed plan is carried out
     done = await _send(client, written, prune=prune, adopt=adopt, digest=expect)
     calendars = [one.name for one in done.calendars]
-    document = {"plan": plan_of(done), "done": done.done, "calendars": calendars, "orphans": done.orphans}
+    document = {
+        "plan": plan_of(done), "done": done.done, "calendars": calendars, "orphans": done.orphans,
+        "orphan_rules": done.orphan_rules,
+    }  # fmt: skip
     answer(as_json, document, *applied_lines(done))
 
 
@@ -151,4 +156,5 @@ def _confirm() -> None:
 
 
 def _does_something(found: Plan, *, prune: bool) -> bool:
-    return bool(found.calendars) or any(prune or step.kind is not StepKind.REMOVE for step in found.steps)
+    kinds = {step.kind for step in found.steps} | {step.kind for step in found.rules}
+    return bool(found.calendars) or bool(kinds if prune else kinds - {StepKind.REMOVE})

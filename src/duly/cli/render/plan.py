@@ -1,4 +1,4 @@
-"""A plan for people: a line for each job with its step, and the fields that differ."""
+"""A plan for people: a line for each job and rule with its step, and the fields that differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from duly.cli.render.job import submitted_target_text
 from duly.domain.counting import some
 from duly.domain.jobs.manifest import Manifest
 from duly.domain.jobs.manifest_diff import Difference
-from duly.domain.jobs.manifest_plan import CalendarStep, Pausing, Plan, Step, StepKind
+from duly.domain.jobs.manifest_plan import CalendarStep, Pausing, Plan, RuleStep, Step, StepKind
 from duly.domain.triggers.on_event import ON_EVENT, OnEvent
 from duly.domain.triggers.schedule import options
 from duly.domain.triggers.schedule.summary import sentence
@@ -42,7 +42,8 @@ def plan_lines(plan: Plan, manifest: Manifest, *, prune: bool, adopt: bool) -> l
     shown = [line for step in plan.steps[:_SHOWN_MAX] for line in _step(step, manifest, prune=prune, adopt=adopt)]
     more = [f"… and {len(plan.steps) - _SHOWN_MAX} more; --json shows all"] if len(plan.steps) > _SHOWN_MAX else []
     calendars = [line for calendar in plan.calendars for line in _calendar(calendar)]
-    return [*calendars, *shown, *more, f"{plan.source}: {_summary(plan, prune=prune)}"]
+    rules = [line for rule in plan.rules for line in _rule(rule, prune=prune, adopt=adopt)]
+    return [*calendars, *shown, *more, *rules, f"{plan.source}: {_summary(plan, prune=prune)}"]
 
 
 def plan_of(applied: Applied) -> Plan:
@@ -58,7 +59,10 @@ def applied_lines(applied: Applied) -> list[str]:
         if (names := [done.name for done in applied.done if done.kind == kind])
     ]
     calendars = [f"{some(len(applied.calendars), 'calendar')} kept"] if applied.calendars else []
-    return [f"{applied.source}: {', '.join([*calendars, *counts]) or 'nothing was to be changed'}"]
+    stored = sum(rule.kind != "remove" for rule in applied.rules)
+    deleted = len(applied.rules) - stored - len(applied.orphan_rules)
+    rules = [f"{some(count, 'rule')} {word}" for count, word in ((stored, "stored"), (deleted, "deleted")) if count]
+    return [f"{applied.source}: {', '.join([*calendars, *counts, *rules]) or 'nothing was to be changed'}"]
 
 
 def obstacle_lines(plan: Plan, manifest: Manifest, live: Sequence[Worker]) -> list[str]:
@@ -97,6 +101,17 @@ def _calendar(step: CalendarStep) -> Iterable[str]:
     yield from (f"    {difference_text(one)}" for one in step.differences)
 
 
+def _rule(step: RuleStep, *, prune: bool, adopt: bool) -> Iterable[str]:
+    drift = "   (drift)" if step.is_drift else ""
+    note = f"   {step.note}" if step.note else ""
+    if step.kind is StepKind.REMOVE:
+        note = f"   {step.note}: {'it is deleted' if prune else 'it is kept; --prune deletes it'}"
+    elif step.kind is StepKind.ADOPT and adopt:
+        note = f"   {(step.note or '').partition(';')[0]}; it is adopted"
+    yield f"{_MARKS[step.kind]} rule {step.name}{note}{drift}"
+    yield from (f"    {difference_text(one)}" for one in step.differences)
+
+
 def difference_text(one: Difference) -> str:
     """Write the old and the new value."""
     return f"{one.field}: {_value(one.before)} → {_value(one.after)}"
@@ -117,7 +132,12 @@ def _summary(plan: Plan, *, prune: bool) -> str:
     }
     counts = [f"{len(steps)} {word}" for kind, word in words.items() if (steps := plan.of(kind))]
     calendars = [f"{some(len(plan.calendars), 'calendar')} to save"] if plan.calendars else []
-    return ", ".join([*calendars, *counts, f"{plan.unchanged} as they are"])
+    rules = [
+        f"{some(len(ruled), 'rule')} {words[kind].replace('cancel', 'delete')}"
+        for kind in words
+        if (ruled := plan.rules_of(kind))
+    ]
+    return ", ".join([*calendars, *counts, *rules, f"{plan.unchanged} as they are"])
 
 
 def _when(shape: Mapping[str, Any]) -> str:

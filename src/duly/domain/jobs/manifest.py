@@ -1,4 +1,4 @@
-"""Reading of a file of schedules: the jobs it asks for, or everything that is wrong with it.
+"""Reading of a file of schedules: the jobs and rules it asks for, or everything that is wrong with it.
 
 Jobs are identified by name, and their file by its `source`. Facts that only the database has, such as whether a
 calendar exists, are checked when a plan is made. Short forms are expanded first; then an entry is the spec of a job,
@@ -20,6 +20,7 @@ from duly.domain.jobs.job import Recurring, check_name
 from duly.domain.jobs.manifest_schedule import expanded, kind_of, placed
 from duly.domain.jobs.manifest_shapes import CALENDARS_MAX, JOBS_MAX, Defaults, JobEntry, ManifestSpec, WorkflowFile
 from duly.domain.jobs.spec import JobSpec, NodeSpec, RetryPolicy
+from duly.domain.notifications.rule import RULES_MAX, Rule, RuleSpec, read_rule
 from duly.domain.problems import InvalidManifest, Path, Places, Problem
 from duly.domain.runs.callbacks import short_callback
 from duly.domain.targets.spec import FunctionTarget
@@ -29,6 +30,7 @@ from duly.domain.triggers.errors import TriggerError, shown
 from duly.domain.workflows.workflow import NODES_MAX, Node, Workflow, faults_in
 
 OWNER = "file"
+RULES = "notification_rules"
 T = TypeVar("T")
 # A stand-in for a target that cannot be read, so that the rest is checked.
 _UNREAD = FunctionTarget(handler="unread")
@@ -45,11 +47,12 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The jobs that a file asks for, by name. `places` are their positions; `name` is the file's."""
+    """The jobs and rules that a file asks for, by name. `places` are their positions; `name` is the file's."""
 
     source: str
     jobs: Mapping[str, Wanted]
     calendars: Mapping[str, Mapping[str, Any]] = {}
+    rules: Mapping[str, Rule] = {}
     places: Places = {}
     name: str = "manifest"
 
@@ -136,7 +139,7 @@ def read_manifest(value: object, places: Places | None = None, name: str = "mani
     """Read a file of schedules from plain values. Raises InvalidManifest, which carries every problem."""
     problems: list[Problem] = []
     given = _in_full(value, (), problems)
-    found = gather_fields(ManifestSpec, given, (), problems, raw=("jobs", "calendars", "defaults"))
+    found = gather_fields(ManifestSpec, given, (), problems, raw=("jobs", "calendars", "defaults", RULES))
     source = found.get("source", "")
     if source:
         Gathering(("source",), problems).part((), check_name, source, "source")
@@ -144,7 +147,8 @@ def read_manifest(value: object, places: Places | None = None, name: str = "mani
     said = found.get("defaults", {})
     defaults = gather(Defaults, _in_full(said, ("defaults",), problems), ("defaults",), problems) or Defaults()
     jobs = _jobs(found.get("jobs", {}), source, said, defaults, problems)
-    manifest = Manifest(source, jobs, calendars, places or {}, name)
+    rules = _rules(found.get(RULES, {}), problems)
+    manifest = Manifest(source, jobs, calendars, rules, places or {}, name)
     if problems:
         raise manifest.refused(problems)
     return manifest
@@ -183,6 +187,19 @@ def _calendars(given: object, problems: list[Problem]) -> dict[str, Mapping[str,
             gathering = Gathering(path, problems)
             gathering.part((), check_name, name, "calendar")
             gathering.part((), read_calendar, found[name])
+    return found
+
+
+def _rules(given: object, problems: list[Problem]) -> dict[str, Rule]:
+    found: dict[str, Rule] = {}
+    for name, definition in _entries(given, RULES, RULES_MAX, problems):
+        path: Path = (RULES, name)
+        gathering = Gathering(path, problems)
+        gathering.part((), check_name, name, "rule")
+        spec = gather(RuleSpec, _in_full(definition, path, problems), path, problems)
+        rule = None if spec is None else gathering.part((), read_rule, spec)
+        if rule is not None:
+            found[name] = rule
     return found
 
 

@@ -69,6 +69,22 @@ class Kept(StandingJob, frozen=True):
         return anchor
 
 
+class KeptRule(msgspec.Struct, frozen=True):
+    """A stored rule of notifications that a file may ask for, in its normal form.
+
+    `source` is the file that applied it, and `applied` what that was; a rule made by hand has neither.
+    """
+
+    definition: Mapping[str, Any]
+    source: str | None
+    applied: Mapping[str, Any] | None
+
+    @property
+    def is_drifted(self) -> bool:
+        """Return whether it was changed since its file was applied."""
+        return self.source is not None and self.applied != self.definition
+
+
 class Difference(msgspec.Struct, frozen=True):
     """A field with its current and its requested value; None: not given."""
 
@@ -105,6 +121,11 @@ def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) ->
     """Return the differences of a calendar from its file."""
     was, will = ({"tz": "UTC"} | _said(calendar) for calendar in (before, after))
     return _changes(was, will)
+
+
+def rule_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Return the differences of a rule, in its normal form, from its file."""
+    return _changes(before, after)
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], rules: Sequence[str] = ()) -> tuple[Difference, ...]:

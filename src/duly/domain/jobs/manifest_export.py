@@ -1,4 +1,4 @@
-"""Export of jobs as a file: a plan made from it finds no difference."""
+"""Export of jobs and rules as a file: a plan made from it finds no difference."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from duly.domain.fields import non_defaults
+from duly.domain.jobs.manifest import RULES
 from duly.domain.jobs.manifest_diff import Kept
 from duly.domain.jobs.manifest_schedule import SHORT
 from duly.domain.jobs.spec_of import spec_of
+from duly.domain.notifications.rule import RuleSpec
 
 # The one key of a callback that can stand alone.
 _ALONE = {"jitter": "max", "misfire": "policy", "overlap": "policy"}
 
 
-def export(source: str, jobs: Sequence[Kept], calendars: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the file that asks for these jobs and the calendars they use.
+def export(
+    source: str,
+    jobs: Sequence[Kept],
+    calendars: Mapping[str, Mapping[str, Any]],
+    rules: Mapping[str, RuleSpec] | None = None,
+) -> dict[str, Any]:
+    """Return the file that asks for these jobs, the calendars they use, and these rules.
 
     Secrets are `***`, which keeps the stored values.
     """
@@ -26,7 +33,8 @@ def export(source: str, jobs: Sequence[Kept], calendars: Mapping[str, Mapping[st
         for name, definition in calendars.items()
         if name in used
     }
-    return {"source": source} | ({"calendars": kept} if kept else {}) | {"jobs": created}
+    found = {"source": source} | ({"calendars": kept} if kept else {}) | {"jobs": created}
+    return found | ({RULES: {name: non_defaults(spec) for name, spec in rules.items()}} if rules else {})
 
 
 def _job(job: Kept) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A plan: the steps of applying a file, job by job, with their reasons.
+"""A plan: the steps of applying a file, job by job and rule by rule, with their reasons.
 
 | the job of that name | step |
 |---|---|
@@ -8,7 +8,8 @@
 | was made by hand, by another file, or by code that no longer declares it | adopt, with adopt; else refused |
 | is declared by a program that runs | refused |
 
-A one-shot that has run, and is unchanged in the file, is left alone.
+A one-shot that has run, and is unchanged in the file, is left alone. Rules of notifications follow the same table; code
+declares none.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from duly.domain.errors import Refused
 from duly.domain.jobs.declaration import OWNER as OWNER_CODE
 from duly.domain.jobs.declaration import REMOVED
 from duly.domain.jobs.manifest import OWNER, Manifest, Wanted
-from duly.domain.jobs.manifest_diff import Difference, Kept, calendar_differences, differences
+from duly.domain.jobs.manifest_diff import (
+    Difference,
+    Kept,
+    KeptRule,
+    calendar_differences,
+    differences,
+    rule_differences,
+)
+from duly.domain.notifications.rule import Rule
 
 
 class StepKind(StrEnum):
@@ -66,12 +75,23 @@ class CalendarStep(msgspec.Struct, frozen=True):
     differences: tuple[Difference, ...] = ()
 
 
+class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The step for a rule of notifications; `note` explains the unexpected."""
+
+    name: str
+    kind: StepKind
+    differences: tuple[Difference, ...] = ()
+    is_drift: bool = False
+    note: str | None = None
+
+
 class Plan(msgspec.Struct, frozen=True):
-    """The steps of applying a file. The digest identifies the plan."""
+    """The steps of applying a file. The digest identifies the plan; `unchanged` are its jobs and rules without a step."""
 
     source: str
     steps: tuple[Step, ...]
     calendars: tuple[CalendarStep, ...]
+    rules: tuple[RuleStep, ...]
     unchanged: int
     digest: str
 
@@ -79,20 +99,26 @@ class Plan(msgspec.Struct, frozen=True):
         """Return the steps of some kinds."""
         return [step for step in self.steps if step.kind in kinds]
 
+    def rules_of(self, *kinds: StepKind) -> list[RuleStep]:
+        """Return the steps for rules of some kinds."""
+        return [step for step in self.rules if step.kind in kinds]
+
     @property
     def is_empty(self) -> bool:
         """Return whether nothing differs from the file."""
-        return not self.steps and not self.calendars
+        return not self.steps and not self.calendars and not self.rules
 
     def check(self, *, adopt: bool) -> None:
-        """Refuse a plan that would take jobs of others. Raises NotTheFiles, naming each job."""
-        refused = self.of(StepKind.REFUSE) if adopt else self.of(StepKind.REFUSE, StepKind.ADOPT)
+        """Refuse a plan that would take jobs or rules of others. Raises NotTheFiles, naming each."""
+        kinds = (StepKind.REFUSE,) if adopt else (StepKind.REFUSE, StepKind.ADOPT)
+        refused = [f"job {step.name!r} {step.note}" for step in self.of(*kinds)]
+        refused += [f"rule {step.name!r} {step.note}" for step in self.rules_of(*kinds)]
         if refused:
-            raise NotTheFiles([f"job {step.name!r} {step.note}" for step in refused])
+            raise NotTheFiles(refused)
 
 
 class NotTheFiles(Refused):
-    """A name in the file belongs to a job that the file may not take."""
+    """A name in the file belongs to a job or a rule that the file may not take."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__("\n".join(reasons[:50]))
@@ -107,17 +133,25 @@ def make_plan(
     standing: Mapping[str, Kept],
     calendars: Mapping[str, Mapping[str, Any]],
     declared: Collection[str],
+    rules: Mapping[str, KeptRule],
 ) -> Plan:
-    """Compare a file with the stored jobs. `declared` are the names that running programs declare."""
+    """Compare a file with the stored jobs and rules. `declared` are the names that running programs declare."""
     steps = [
         step
         for name in sorted({*manifest.jobs, *standing})
         if (step := decide(name, manifest.jobs.get(name), standing.get(name), manifest.source, name in declared))
     ]
-    kept = [one for name in sorted(manifest.calendars) if (one := _calendar(name, manifest, calendars.get(name)))]
-    named = len({step.name for step in steps} & set(manifest.jobs))
-    digest = _digest(manifest, steps, kept)
-    return Plan(manifest.source, tuple(steps), tuple(kept), len(manifest.jobs) - named, digest)
+    kept = [part for name in sorted(manifest.calendars) if (part := _calendar(name, manifest, calendars.get(name)))]
+    ruled = [
+        one
+        for name in sorted({*manifest.rules, *rules})
+        if (one := decide_rule(name, manifest.rules.get(name), rules.get(name), manifest.source))
+    ]
+    changed = len({step.name for step in steps} & set(manifest.jobs))
+    changed += len({step.name for step in ruled} & set(manifest.rules))
+    unchanged = len(manifest.jobs) + len(manifest.rules) - changed
+    digest = _digest(manifest, steps, kept, ruled)
+    return Plan(manifest.source, tuple(steps), tuple(kept), tuple(ruled), unchanged, digest)
 
 
 def decide(name: str, wanted: Wanted | None, kept: Kept | None, source: str, is_declared: bool) -> Step | None:
@@ -143,6 +177,27 @@ def decide(name: str, wanted: Wanted | None, kept: Kept | None, source: str, is_
         return Step(**seen, kind=StepKind.REFUSE, note=note)
     note = f"{_owner_text(kept)}; adopt it with --adopt, or choose another name"
     return Step(**seen, kind=StepKind.ADOPT, pausing=_pausing(kept, wanted), note=note)
+
+
+def decide_rule(name: str, wanted: Rule | None, kept: KeptRule | None, source: str) -> RuleStep | None:
+    """Decide the step for a rule; None when it is as in the file."""
+    if kept is None:
+        return RuleStep(name=name, kind=StepKind.CREATE)
+    is_drift = kept.source == source and kept.is_drifted
+    if wanted is None:
+        if kept.source != source:
+            return None
+        note = "the file no longer has it" + ("; changed since it was applied" if is_drift else "")
+        return RuleStep(name=name, kind=StepKind.REMOVE, is_drift=is_drift, note=note)
+    found = rule_differences(kept.definition, wanted.definition)
+    if kept.source != source:
+        owner = "was created by hand" if kept.source is None else f"belongs to the file {kept.source!r}"
+        note = f"{owner}; adopt it with --adopt, or choose another name"
+        return RuleStep(name=name, kind=StepKind.ADOPT, differences=found, note=note)
+    if not found:
+        return None
+    drifted = "changed since it was applied" if is_drift else None
+    return RuleStep(name=name, kind=StepKind.CHANGE, differences=found, is_drift=is_drift, note=drifted)
 
 
 def _removal(kept: Kept | None, source: str) -> Step | None:
@@ -189,9 +244,12 @@ def _calendar(name: str, manifest: Manifest, kept: Mapping[str, Any] | None) -> 
     return CalendarStep(name, StepKind.CHANGE, found) if found else None
 
 
-def _digest(manifest: Manifest, steps: Sequence[Step], calendars: Sequence[CalendarStep]) -> str:
+def _digest(
+    manifest: Manifest, steps: Sequence[Step], calendars: Sequence[CalendarStep], rules: Sequence[RuleStep]
+) -> str:
     named = [step.name for step in steps if step.name in manifest.jobs]
     jobs = [(manifest.jobs[name].job.digest().hex(), manifest.jobs[name].is_paused) for name in named]
     bodies = [manifest.calendars[step.name] for step in calendars]
-    text = msgspec.json.encode([manifest.source, steps, calendars, jobs, bodies], order="deterministic")
+    ruled = [manifest.rules[step.name].definition for step in rules if step.name in manifest.rules]
+    text = msgspec.json.encode([manifest.source, steps, calendars, jobs, bodies, rules, ruled], order="deterministic")
     return sha256(text).hexdigest()

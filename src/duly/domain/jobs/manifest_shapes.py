@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from duly.domain.fields import Duration, Name, Priority, Spec, Tags
 from duly.domain.jobs.spec import Callback, JobSpec, RetryPolicy, WorkflowSpec
+from duly.domain.notifications.rule import RULES_MAX, RuleSpec
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.triggers.spec import (
     CalendarSpec,
@@ -91,3 +92,6 @@ class ManifestSpec(Spec, frozen=True, rename={"schema": "$schema"}):
     defaults: Defaults = Defaults()
     calendars: Annotated[dict[str, CalendarSpec], Meta(max_length=CALENDARS_MAX)] = msgspec.field(default_factory=dict)
     jobs: Annotated[dict[str, JobEntry], Meta(max_length=JOBS_MAX)] = msgspec.field(default_factory=dict)
+    notification_rules: Annotated[
+        dict[str, RuleSpec], Meta(max_length=RULES_MAX, description="Channels are named, and stored beforehand.")
+    ] = msgspec.field(default_factory=dict)

@@ -26,9 +26,11 @@ EVENTS: tuple[Event, ...] = ("failed", "dead", "recovered", "late", "absent", "p
 Mode = Literal["every", "on_change", "digest"]
 
 FIELDS: dict[str, Field] = {"name": Words(may_begin=True), "queue": Words(), TAG: Words()}
+RULES_MAX = 100  # of a tenant
 CHANNELS_MAX = 10
 SPAN_MIN, SPAN_MAX = timedelta(seconds=1), timedelta(days=31)
 DELIVERIES_MAX = 1_000
+_SPANS = ("digest", "late_after", "absent_after", "queue_age", "per")
 _CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 # Queues, tenants and destinations have neither names of jobs nor tags.
 _BEYOND_JOBS = {"queue_age": ("queue",), "circuit_open": ()}
@@ -92,6 +94,13 @@ class Rule(msgspec.Struct, frozen=True):
     per: timedelta
 
     @property
+    def definition(self) -> dict[str, Any]:
+        """Return the rule in its normal form, in which two spellings of one rule are equal."""
+        spans = {name: to_iso(getattr(self, name)) for name in _SPANS}
+        events = [event for event in EVENTS if event in self.spec.events]
+        return {**msgspec.to_builtins(self.spec), **spans, "events": events, "channels": sorted(self.spec.channels)}
+
+    @property
     def selects(self) -> dict[str, Any]:
         """Return the filter as the store reads it."""
         found: dict[str, Any] = {name: list(words) for name, words in self.filter.words.items()}
@@ -123,7 +132,7 @@ def read_rule(spec: RuleSpec) -> Rule:
     return Rule(
         spec,
         found,
-        *(_span(getattr(spec, name), name) for name in ("digest", "late_after", "absent_after", "queue_age", "per")),
+        *(_span(getattr(spec, name), name) for name in _SPANS),
     )
 
 

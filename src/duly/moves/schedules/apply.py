@@ -1,4 +1,4 @@
-"""Apply: bring the jobs of a file to its definitions, in one transaction.
+"""Apply: bring the jobs and rules of a file to its definitions, in one transaction.
 
 Applies of one tenant wait for each other in the database, so the second sees what the first has done. Every change
 names the version that was read, so a conflict with another change is noticed, and the whole is planned again.
@@ -25,7 +25,7 @@ from duly.domain.errors import (
     VersionChanged,
 )
 from duly.domain.jobs.job import check_overlap
-from duly.domain.jobs.manifest import Manifest
+from duly.domain.jobs.manifest import RULES, Manifest
 from duly.domain.jobs.manifest_diff import Kept
 from duly.domain.jobs.manifest_plan import Pausing, Plan, PlanChanged, Step, StepKind, make_plan
 from duly.domain.jobs.unmasked import unmasked
@@ -36,6 +36,7 @@ from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.schedule.timing import calendars_in, is_closed, read_calendars, timing_of
 from duly.moves.admin.audit import record
+from duly.moves.admin.notifications import drop_rule, put_rule
 from duly.moves.admin.seal import sealed
 from duly.moves.cancel import cancel_job
 from duly.moves.schedules.calendars import put_calendar
@@ -45,7 +46,7 @@ from duly.moves.submit import submit_recurring
 from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.together import together
 from duly.store.tables import applied as store
-from duly.store.tables import declared, jobs, schedules
+from duly.store.tables import declared, jobs, notifications, schedules
 
 _LOOKS_MAX = 10
 _MOVED_ON = (NameTaken, VersionChanged, NotFound, KeyBusy, Unsettled)
@@ -64,12 +65,14 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """The actions of an apply, and the orphans: jobs that it left though the file names them no more."""
+    """The actions of an apply, and the orphans: jobs and rules that it left though the file names them no more."""
 
     plan: Plan
     done: tuple[Done, ...]
     calendars: tuple[str, ...]
     orphans: tuple[str, ...]
+    rules: tuple[str, ...]
+    orphan_rules: tuple[str, ...]
 
 
 async def plan(database: Database, tenant: int, manifest: Manifest) -> Plan:
@@ -116,9 +119,9 @@ async def _record(database: Database, tenant: int, source: str, created: Applied
     counts = {kind: sum(done.kind is kind for done in created.done) for kind in StepKind}
     reported = {kind.value: count for kind, count in counts.items() if count}
     subject = Subject("file", source, source)
-    changes = len(created.done) + len(created.calendars)
-    calendars = len(created.calendars) or None
-    await record(database, tenant, Action.FILE_APPLIED, subject, changes, **reported, calendars=calendars)
+    changes = len(created.done) + len(created.calendars) + len(created.rules)
+    calendars, rules = len(created.calendars) or None, len(created.rules) or None
+    await record(database, tenant, Action.FILE_APPLIED, subject, changes, **reported, calendars=calendars, rules=rules)
 
 
 async def _apply(
@@ -145,11 +148,14 @@ async def _apply(
     orphans = found.of(StepKind.REMOVE)
     removed = [await _remove(database, step) for step in orphans] if prune else []
     versions |= {done.job_id: version for done, version in [*created, *changed]}
+    rules = await _apply_rules(database, tenant, manifest, found, prune=prune)
     await store.mark_applied(database, tenant, manifest.source, versions, by)
     await store.mark_taken_out(database, tenant, [done.job_id for done in removed])
     left = () if prune else tuple(step.name for step in orphans)
     calendars = tuple(step.name for step in found.calendars)
-    return Applied(found, (*(done for done, _ in [*created, *changed]), *removed), calendars, left)
+    left_rules = () if prune else tuple(step.name for step in found.rules_of(StepKind.REMOVE))
+    done = (*(done for done, _ in [*created, *changed]), *removed)
+    return Applied(found, done, calendars, left, rules, left_rules)
 
 
 async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Plan, dict[UUID, int], Manifest]:
@@ -160,7 +166,9 @@ async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Pl
     standing = await store.standing(database, tenant, manifest.source, list(manifest.jobs))
     manifest = _sealed(database, tenant, manifest, standing)
     kept = await schedules.calendars(database, tenant, None)
-    found = make_plan(manifest, standing, kept, await declared.live(database, tenant))
+    rules = await notifications.ruled(database, tenant, manifest.source, list(manifest.rules))
+    found = make_plan(manifest, standing, kept, await declared.live(database, tenant), rules)
+    await _check_rules(database, tenant, manifest, found)
     calendars = read_calendars({**kept, **manifest.calendars})
     least = await jobs.least_period(database, tenant)
     _check(manifest, found, calendars, await database.read_clock(), least)
@@ -214,6 +222,40 @@ def _check(
             problems.extend(Problem((*path, *path_of(one.field)), one.message) for one in error.errors)
     if problems:
         raise manifest.refused(problems)
+
+
+async def _check_rules(database: Database, tenant: int, manifest: Manifest, found: Plan) -> None:
+    """Refuse rules with channels that do not exist. Raises InvalidManifest."""
+    steps = found.rules_of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT)
+    known = {one.name for one in await notifications.channels(database, tenant)} if steps else set()
+    problems = [
+        Problem(
+            (RULES, step.name, "channels", index), f"no channel is named {name!r}; `duly notify channel` makes one"
+        )
+        for step in steps
+        for index, name in enumerate(manifest.rules[step.name].spec.channels)
+        if name not in known
+    ]
+    if problems:
+        raise manifest.refused(problems)
+
+
+async def _apply_rules(
+    database: Database, tenant: int, manifest: Manifest, found: Plan, *, prune: bool
+) -> tuple[str, ...]:
+    """Store the rules that differ, and delete those that the file no longer has. Returns their names."""
+    removed = [step.name for step in found.rules_of(StepKind.REMOVE)] if prune else []
+    for name in removed:
+        await drop_rule(database, tenant, name)
+    stored = [step.name for step in found.rules_of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT)]
+    for name in stored:
+        try:
+            await put_rule(database, tenant, name, manifest.rules[name].spec)
+        except InvalidOption as error:
+            raise manifest.refused([Problem((RULES, name), str(error))]) from None
+    if manifest.rules:
+        await notifications.mark_applied(database, tenant, manifest.source, list(manifest.rules))
+    return (*stored, *removed)
 
 
 async def _put_calendar(database: Database, tenant: int, manifest: Manifest, name: str) -> None:

@@ -25,13 +25,15 @@ _WAS = (
 
 
 class AppliedFile(msgspec.Struct, frozen=True):
-    """A file: when it was last applied and by whom, how many live jobs it has, and how many have drifted."""
+    """A file: when it was last applied and by whom, how many live jobs and rules it has, and how many have drifted."""
 
     source: str
     applied_at: datetime | None
     applied_by: str | None
     jobs: int
     drifted: int
+    rules: int
+    drifted_rules: int
 
 
 class AppliedJob(msgspec.Struct, frozen=True):
@@ -66,7 +68,7 @@ async def exported(database: Database, tenant: int, source: str, limit: int, *, 
 
 
 async def sources(database: Database, tenant: int) -> dict[str, int]:
-    """Read the files that have live jobs, and how many."""
+    """Read the files that have live jobs or rules, and how many."""
     return {row[0]: row[1] for row in await database.fetch(SQL["sources"], tenant)}
 
 

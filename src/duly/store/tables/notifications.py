@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.diagnosis.doctor import FailingChannel
+from duly.domain.jobs.manifest_diff import KeptRule
 from duly.domain.notifications.message import Message, Notification
 from duly.domain.notifications.rule import DELIVERIES_MAX, Rule, RuleSpec
 from duly.domain.tenancy.sealing import Sealed
@@ -50,13 +51,15 @@ class SealedChannel(msgspec.Struct, frozen=True):
 
 
 class StoredRule(msgspec.Struct, frozen=True):
-    """A rule, and how many of its notifications no delivery carries yet."""
+    """A rule, its file if it has one, and how many of its notifications no delivery carries yet."""
 
     name: str
     spec: RuleSpec
     created_at: datetime
     updated_at: datetime
     sent_at: datetime | None
+    source: str | None
+    is_drifted: bool
     waiting: int
 
 
@@ -124,7 +127,7 @@ async def put_rule(database: Database, tenant: int, name: str, rule: Rule) -> bo
             SQL["put_rule"],
             tenant,
             name,
-            msgspec.json.encode(spec).decode(),
+            msgspec.json.encode(rule.definition).decode(),
             msgspec.json.encode(rule.selects).decode(),
             spec.events,
             spec.mode,
@@ -145,6 +148,29 @@ async def rules(database: Database, tenant: int, name: str | None = None) -> lis
     """Read the rules of a tenant, or the one of this name."""
     rows = await database.fetch(SQL["rules"], tenant, name)
     return [StoredRule(row[0], read_spec(row[1]), *row[2:]) for row in rows]
+
+
+async def ruled(database: Database, tenant: int, source: str, names: Sequence[str]) -> dict[str, KeptRule]:
+    """Read the rules with these names, and all others of a file, by name."""
+    rows = await database.fetch(SQL["ruled"], tenant, source, list(names))
+    return {
+        row["name"]: KeptRule(
+            msgspec.json.decode(row["definition"]),
+            row["source"],
+            row["applied"] and msgspec.json.decode(row["applied"]),
+        )
+        for row in rows
+    }
+
+
+async def exported(database: Database, tenant: int, source: str, *, by_hand: bool) -> dict[str, RuleSpec]:
+    """Read the rules of a file, with or without those that people have made, by name."""
+    return {row[0]: read_spec(row[1]) for row in await database.fetch(SQL["exported"], tenant, source, by_hand)}
+
+
+async def mark_applied(database: Database, tenant: int, source: str, names: Sequence[str]) -> None:
+    """Record that rules belong to a file, and are as it says."""
+    await database.execute(SQL["mark_applied"], tenant, source, list(names))
 
 
 async def test_channel(database: Database, tenant: int, name: str, key: str) -> UUID | None:

@@ -36,8 +36,12 @@ class ApplyQuery(RequestModel, frozen=True):
     """Options of applying a file."""
 
     dry_run: Annotated[bool, Meta(description="Show the plan; change nothing.")] = False
-    prune: Annotated[bool, Meta(description="Cancel the jobs of this file that it no longer contains.")] = False
-    adopt: Annotated[bool, Meta(description="Take over jobs that were created by hand or by another file.")] = False
+    prune: Annotated[bool, Meta(description="Remove the jobs and rules of this file that it no longer contains.")] = (
+        False
+    )
+    adopt: Annotated[
+        bool, Meta(description="Take over jobs and rules that were created by hand or by another file.")
+    ] = False
     digest: Annotated[str, Meta(min_length=64, max_length=64, description=_DIGEST)] | None = None
 
 
@@ -45,7 +49,7 @@ class ExportQuery(RequestModel, frozen=True):
     """The jobs to export."""
 
     source: Annotated[Name, Meta(description="Source of the file; optional if there is only one.")] | None = None
-    by_hand: Annotated[bool, Meta(description="Include named jobs that were created by hand.")] = False
+    by_hand: Annotated[bool, Meta(description="Include named jobs and rules that were created by hand.")] = False
 
 
 class FileDifference(ResponseModel, frozen=True):
@@ -77,6 +81,16 @@ class FileCalendar(ResponseModel, frozen=True):
     differences: list[FileDifference]
 
 
+class FileRule(ResponseModel, frozen=True):
+    """The step for a rule of notifications. `is_drift`: it was changed since the file was applied."""
+
+    name: str
+    kind: Literal["create", "change", "adopt", "remove"]
+    differences: list[FileDifference]
+    is_drift: bool
+    note: str | None
+
+
 class FileDone(ResponseModel, frozen=True):
     """The action on one job."""
 
@@ -87,11 +101,13 @@ class FileDone(ResponseModel, frozen=True):
 
 
 class FileSummary(ResponseModel, frozen=True):
-    """A file of schedules: how many live jobs it has, how many have drifted, and when it was applied and by whom."""
+    """A file of schedules: its live jobs and rules, how many have drifted, and when it was applied and by whom."""
 
     source: str
     jobs: int
     drifted: Annotated[int, Meta(description="Jobs changed or ended by hand since.")]
+    rules: Annotated[int, Meta(description="Rules of notifications.")]
+    drifted_rules: Annotated[int, Meta(description="Rules changed by hand since.")]
     applied_at: Annotated[Moment | None, Meta(description="Null: not recorded.")]
     applied_by: str | None
 
@@ -136,6 +152,8 @@ class Applied(ResponseModel, frozen=True):
     digest: str
     steps: list[FileStep]
     calendars: list[FileCalendar]
-    unchanged: int
+    rules: list[FileRule]
+    unchanged: Annotated[int, Meta(description="Jobs and rules that are as in the file.")]
     done: list[FileDone]
     orphans: Annotated[list[str], Meta(description="Jobs that the file no longer contains and that were kept.")]
+    orphan_rules: Annotated[list[str], Meta(description="Rules that the file no longer contains and that were kept.")]

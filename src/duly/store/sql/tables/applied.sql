@@ -28,7 +28,10 @@ select jobs.job_id, jobs.name, jobs.owner, jobs.source, jobs.state, jobs.pause_r
  order by jobs.name limit $4
 
 -- name: sources
-select source, count(*) from duly.jobs where tenant = $1 and owner = 'file' and source is not null and state in ('active', 'paused')
+select source, count(*) from (
+    select source from duly.jobs where tenant = $1 and owner = 'file' and source is not null and state in ('active', 'paused')
+    union all
+    select source from duly.notification_rules where tenant = $1 and source is not null) as owned
  group by source order by source
 
 -- name: mark_applied
@@ -38,8 +41,8 @@ select duly.mark_applied($1, $2, $3, $4, $5)
 select duly.mark_taken_out($1, $2)
 
 -- name: files
--- Files behind a name, or the one of a name, and how many of the jobs of each live and have drifted, counted up to $4 of each.
-select files.source, files.applied_at, files.applied_by, counted.jobs, counted.drifted
+-- Files behind a name, or the one of a name, and how many of the jobs of each live and have drifted, counted up to $4 of each; and of its rules.
+select files.source, files.applied_at, files.applied_by, counted.jobs, counted.drifted, ruled.rules, ruled.drifted
   from duly.files cross join lateral (
       select count(*) filter (where seen.state in ('active', 'paused')) as jobs,
              count(*) filter (where seen.state in ('active', 'paused') and seen.generation <> seen.applied
@@ -50,6 +53,9 @@ select files.source, files.applied_at, files.applied_by, counted.jobs, counted.d
                 from (select * from duly.jobs where jobs.tenant = $1 and jobs.source = files.source and jobs.source is not null limit $4) as jobs
                where jobs.owner = 'file' and jobs.name is not null and jobs.applied is not null and jobs.state in ('active', 'paused', 'cancelled')
                order by jobs.name, jobs.state in ('active', 'paused') desc, jobs.created_at desc) as seen) as counted
+ cross join lateral (
+      select count(*) as rules, count(*) filter (where definition is distinct from applied) as drifted
+        from duly.notification_rules as rules where rules.tenant = $1 and rules.source = files.source) as ruled
  where files.tenant = $1 and {which} order by files.source limit $3
 
 -- name: file_jobs

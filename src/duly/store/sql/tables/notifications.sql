@@ -31,9 +31,20 @@ select duly.drop_notification_rule($1, $2)
 
 -- name: rules
 select rules.name, rules.definition, rules.created_at, rules.updated_at, rules.sent_at,
+       rules.source, rules.source is not null and rules.definition is distinct from rules.applied as is_drifted,
        (select count(*) from (select from duly.notifications where notifications.tenant = rules.tenant and notifications.rule = rules.name
                                   and notifications.notification_id > rules.sent_to limit 100001) as one) as waiting
   from duly.notification_rules as rules where rules.tenant = $1 and ($2::text is null or rules.name = $2) order by rules.name
+
+-- name: ruled
+select name, definition, source, applied from duly.notification_rules
+ where tenant = $1 and (name = any ($3::text[]) or source = $2) order by name
+
+-- name: exported
+select name, definition from duly.notification_rules where tenant = $1 and (source = $2 or ($3 and source is null)) order by name
+
+-- name: mark_applied
+select duly.mark_rules_applied($1, $2, $3::text[])
 
 -- name: test_channel
 select duly.test_channel($1, $2, $3)

@@ -95,6 +95,16 @@ begin
     return v_found;
 end $$;
 
+-- Record that rules belong to a file, and are as it says. The limit of a tenant bounds how many.
+create or replace function duly.mark_rules_applied(p_tenant integer, p_source text, p_names text[]) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    update duly.notification_rules set source = p_source, applied = definition
+     where notification_rules.tenant = p_tenant and notification_rules.name = any (p_names)
+       and (notification_rules.source, notification_rules.applied) is distinct from (p_source, notification_rules.definition);
+end $$;
+
 -- Submit a delivery that only tests a channel. Null: there is no such channel. The key makes a repeated request one delivery.
 create or replace function duly.test_channel(p_tenant integer, p_name text, p_key text) returns uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -128,4 +138,4 @@ begin
                  else '{"retry": {"max_attempts": 12, "base_seconds": 2, "cap_seconds": 900}, "timeout_seconds": 30}' end::jsonb);
 end $$;
 
-grant execute on function duly.put_channel, duly.drop_channel, duly.put_notification_rule, duly.drop_notification_rule, duly.test_channel to duly_api;
+grant execute on function duly.put_channel, duly.drop_channel, duly.put_notification_rule, duly.drop_notification_rule, duly.mark_rules_applied, duly.test_channel to duly_api;
