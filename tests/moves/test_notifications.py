@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption
@@ -553,6 +554,31 @@ async def test_quiet_hours_hold_deliveries_until_their_end(database, clock):
     await looked(database, 600)
 
     assert await deliveries(database) == [("all", 1)]
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        {"events": ["melted"]},
+        {"filter": "moon:full"},
+        {"quiet": {"start": "22:00", "end": "07:00", "tz": "Mars/Base"}},
+        {"more": 1},
+    ],
+)
+async def test_rule_that_a_newer_version_stored_is_logged_and_the_others_are_sent(database, caplog, newer):
+    await a_rule(database, "dead", name="newer")
+    await a_rule(database, "dead", name="other")
+    await database.execute(
+        "update duly.notification_rules set definition = definition || $1::jsonb where name = 'newer'",
+        msgspec.json.encode(newer).decode(),
+    )
+    await a_dead_run(database)
+
+    await looked(database)
+
+    assert await deliveries(database) == [("other", 1)]
+    [record] = [one for one in caplog.records if one.getMessage() == "notification_rule_unreadable"]
+    assert record.__dict__["fields"]["rule"] == "newer"
 
 
 async def test_message_names_what_it_left_out(database):

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Rng
-from duly.domain.errors import DulyError, InvalidOption, NotFound
+from duly.domain.errors import DulyError, InvalidOption, NotFound, Refused
 from duly.domain.jobs.job import check_name
 from duly.domain.notifications.channel import (
     ChannelSpec,
@@ -98,10 +98,12 @@ async def step(database: Database, log: Log) -> int:
     sent = 0
     for one in await store.waiting(database):
         try:
-            if sends_at(read_rule(store.read_spec(one.spec)), one.first_at, one.sent) <= one.now:
-                sent += await store.send(database, one)
-        except (InvalidOption, msgspec.ValidationError) as error:  # stored by another version: the others go on
+            at = sends_at(read_rule(store.read_spec(one.spec)), one.first_at, one.sent)
+        except (Refused, msgspec.ValidationError) as error:  # stored by another version: the others go on
             log.error("notification_rule_unreadable", tenant=one.tenant, rule=one.rule, error=str(error))
+            continue
+        if at <= one.now:
+            sent += await store.send(database, one)
     if sent:
         await hints.send(database, [NOTIFICATIONS])
     return sent
