@@ -19,6 +19,7 @@ from duly.moves.admin.pause import pause_scope, resume_scope
 from duly.moves.claim import claim
 from duly.moves.dead import replay
 from duly.moves.schedules import pause as schedule_pause
+from duly.store.connection.session import Inside
 from duly.store.tables import notifications as store
 from tests.builders import (
     HANDLER,
@@ -35,11 +36,13 @@ from tests.builders import (
     staged,
 )
 from tests.kept import a_keyring
+from tests.worker.stories import until
 
 LOG = Log("test")
 ONCE = Retry(max_attempts=1)
 TWICE = Retry(max_attempts=2, base_seconds=1, jitter=0)
 NEWEST = 2**63 - 1
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
 async def a_channel(database, name="ops"):
@@ -648,6 +651,39 @@ async def test_rule_made_anew_sends_nothing_of_its_predecessor(database):
 async def test_rule_names_channels_that_exist(database):
     with pytest.raises(InvalidOption, match="no channel is named 'ops'"):
         await notifications.put_rule(database, 1, "all", RuleSpec(events=["dead"], channels=["ops"]))
+
+
+async def a_hundred(database, what):
+    """Store all but one of the channels or rules that a tenant may have."""
+    if what == "channel":
+        await database.execute(
+            "insert into duly.channels (tenant, name, kind, shown, sealed, key_id, updated_at)"
+            " select 1, 'c' || number, 'webhook', '{}', '', 'k', duly.clock_now() from generate_series(1, 99) as number"
+        )
+        return lambda inside, name: a_channel(inside, name)
+    await a_channel(database)
+    await database.execute(
+        "insert into duly.notification_rules (tenant, name, definition, selects, events, mode, channels, created_at, updated_at,"
+        " late_to, absent_to) select 1, 'r' || number, '{}', '{}', '{dead}', 'every', '{ops}', now, now, now, now"
+        " from generate_series(1, 99) as number, duly.clock_now() as now"
+    )
+    spec = RuleSpec(events=["dead"], channels=["ops"])
+    return lambda inside, name: notifications.put_rule(inside, 1, name, spec)
+
+
+@pytest.mark.parametrize("what", ["channel", "rule"])
+async def test_two_that_store_the_last_allowed_at_once_do_not_pass_the_limit(database, what):
+    put = await a_hundred(database, what)
+    async with database.transaction() as opened:
+        await put(Inside(database, opened), "first")
+        second = asyncio.create_task(put(database, "second"))
+        await until(lambda: database.fetchval(WAITING))
+    with pytest.raises(InvalidOption, match=f"this tenant has 100 {what}s, which is the limit"):
+        await second
+
+    await put(database, "first")
+    table = "channels" if what == "channel" else "notification_rules"
+    assert await database.fetchval(f"select count(*) from duly.{table}") == 100
 
 
 async def test_channel_is_sealed(database):

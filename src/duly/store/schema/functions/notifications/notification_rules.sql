@@ -1,6 +1,12 @@
 -- Channels and rules of notifications, as people change them; and what a delivery is made of.
 -- docs/decisions/0052-notifications-are-rows-and-deliveries-are-runs.md says why.
 
+-- Wait for any other change of this tenant's channels and rules, and make others wait until the transaction ends: what is counted stays true.
+create or replace function duly.lock_notifications(p_tenant integer) returns void language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock(hashtext('duly.notifications'), p_tenant);
+end $$;
+
 -- Store a channel, new or changed. Returns whether it is new. The number of a tenant's channels is bounded.
 create or replace function duly.put_channel(p_tenant integer, p_name text, p_kind text, p_shown jsonb, p_sealed bytea, p_key_id text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -8,6 +14,7 @@ declare
     v_is_new boolean;
 begin
     perform duly.must_be_ours(p_tenant);
+    perform duly.lock_notifications(p_tenant);
     insert into duly.channels (tenant, name, kind, shown, sealed, key_id, updated_at)
     select p_tenant, p_name, p_kind, p_shown, p_sealed, p_key_id, duly.clock_now()
      where exists (select from duly.channels where channels.tenant = p_tenant and channels.name = p_name)
@@ -53,6 +60,7 @@ declare
     v_is_new boolean;
 begin
     perform duly.must_be_ours(p_tenant);
+    perform duly.lock_notifications(p_tenant);
     perform from duly.channels where channels.tenant = p_tenant and channels.name = any (p_channels) order by channels.name for share;
     select used.name into v_absent from unnest(p_channels) as used(name)
      where not exists (select from duly.channels where channels.tenant = p_tenant and channels.name = used.name) limit 1;
