@@ -6,6 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from duly.clock import Rng
 from duly.domain.errors import InvalidOption
 from duly.domain.limits.pause import Scope
 from duly.domain.notifications.channel import WebhookChannel
@@ -13,6 +14,7 @@ from duly.domain.notifications.rule import Quiet, RuleSpec
 from duly.domain.runs.outcome import Cancelled, Failed, Succeeded, TimedOut
 from duly.domain.runs.retry import Retry
 from duly.log import Log
+from duly.maintenance.reaper import Reaper
 from duly.moves.admin import notifications
 from duly.moves.admin.notifications import step
 from duly.moves.admin.pause import pause_scope, resume_scope
@@ -23,6 +25,7 @@ from duly.store.connection.session import Inside
 from duly.store.tables import notifications as store
 from tests.builders import (
     HANDLER,
+    LEASE,
     RNG,
     a_dead_run,
     a_leased_run,
@@ -412,6 +415,63 @@ async def test_occurrence_that_was_staged_and_not_started_is_absent(database, cl
     await looked(database, 31)
 
     assert await noticed(database) == [("absent", "nightly")]
+
+
+async def _a_lost_occurrence(database, clock):
+    """Let a worker take an occurrence that is due at once, and die with it. Its lease has run out a second ago."""
+    worker_id = await a_worker(database, lease=timedelta(seconds=15))
+    await an_active_schedule(database, name="nightly", every=3600, anchor=clock.at + timedelta(seconds=5))
+    await staged(database)
+    assert len(await claimed(database, worker_id)) == 1
+    await looked(database, 16)
+
+
+async def test_occurrence_of_a_lost_worker_that_no_scheduler_takes_back_is_absent_once(database, clock):
+    await a_rule(database, "absent", absent_after="PT30S")
+    await _a_lost_occurrence(database, clock)
+    await looked(database, 28)
+    assert await noticed(database) == []
+
+    await looked(database, 2)
+    await looked(database, 60)
+
+    [(one, _)] = await store.page(database, 1, None, NEWEST, 10)
+    assert (one.event, one.subject) == ("absent", "nightly")
+    assert one.reason == "its worker is lost, and no scheduler has taken it back"
+    assert await deliveries(database) == [("all", 1)]
+
+
+async def test_occurrence_of_a_lost_worker_that_is_taken_back_in_time_is_not_absent(database, clock):
+    await a_rule(database, "absent", absent_after="PT30S")
+    reaper = Reaper(database, rng=Rng(1), log=LOG)
+    await reaper.step()
+    await _a_lost_occurrence(database, clock)
+    await reaper.step()
+    await clock.advance(LEASE)
+    assert await reaper.step() == 1
+    again = await a_worker(database, lease=timedelta(days=1))
+    await clock.advance(5)
+    await staged(database)
+    assert len(await claimed(database, again)) == 1
+
+    await looked(database, 100)
+
+    assert await noticed(database) == []
+
+
+async def test_occurrences_of_a_lost_worker_are_noticed_in_parts_and_completely(database, clock):
+    await a_rule(database, "absent", absent_after="PT1M")
+    worker_id = await a_worker(database, lease=timedelta(seconds=15))
+    for number in range(20):
+        await an_active_schedule(database, name=f"j{number}", every=3600, anchor=clock.at + timedelta(seconds=5))
+    await staged(database)
+    assert len(await claimed(database, worker_id)) == 20
+    await clock.advance(200)
+    for _ in range(5):
+        await database.fetchval("select duly.watch(6)")
+        await database.clock.advance(1)
+
+    assert len(await noticed(database)) == 20
 
 
 async def test_occurrence_missed_and_then_recorded_as_skipped_is_one_absence(database, clock):

@@ -30,6 +30,7 @@ declare
     v_now    timestamptz := duly.clock_now();
     v_cursor duly.notification_cursor;
     v_rule   duly.notification_rules;
+    v_lost   boolean;
 begin
     if not exists (select from duly.notification_rules) then
         return false;
@@ -40,12 +41,16 @@ begin
         return false;
     end if;
     perform duly.watch_history(v_cursor, p_limit, v_now);
+    v_lost := exists (select from duly.workers where workers.until < v_now);
     for v_rule in
         select * from duly.notification_rules as rules
          where rules.events && array['late', 'absent', 'queue_age', 'paused', 'circuit_open'] order by rules.looked_at limit 100 for no key update skip locked
     loop
         if 'late' = any (v_rule.events) then
             perform duly.watch_overdue(v_rule, 'late', v_rule.late_to, v_rule.late_id, v_now - v_rule.late_after, p_limit, v_now);
+        end if;
+        if v_lost and 'absent' = any (v_rule.events) then
+            perform duly.watch_lost(v_rule, v_now - v_rule.absent_after, p_limit, v_now);
         end if;
         if 'absent' = any (v_rule.events) then
             perform duly.watch_overdue(v_rule, 'absent', v_rule.absent_to, v_rule.absent_id, v_now - v_rule.absent_after, p_limit, v_now);
@@ -268,6 +273,27 @@ begin
         update duly.notification_rules set absent_to = v_to, absent_id = v_id
          where notification_rules.tenant = p_rule.tenant and notification_rules.name = p_rule.name;
     end if;
+end $$;
+
+-- Notice, for one rule, p_limit occurrences that were due by p_upto, and that a worker holds whose lease had run out by then: nobody has taken them back.
+-- A scheduler does so within seconds, so there are such runs only while none lives, and they are no more than workers hold.
+create or replace function duly.watch_lost(p_rule duly.notification_rules, p_upto timestamptz, p_limit integer, p_now timestamptz)
+returns void language plpgsql {planned by index, by loop} as $$
+#variable_conflict use_column
+begin
+    insert into duly.notifications (tenant, rule, event, key, subject, job_id, run_id, queue, reason, happened_at, noticed_at)
+    select p_rule.tenant, p_rule.name, 'absent', held.key, coalesce(held.name, held.handler), held.job_id, held.run_id, held.queue,
+           'its worker is lost, and no scheduler has taken it back', held.due_at, p_now
+      from (select leased.*, jobs.name, format('absent/%s/%s', leased.job_id, date_part('epoch', leased.scheduled_at)) as key
+              from duly.workers
+              join duly.leased on leased.worker_id = workers.worker_id
+              left join duly.jobs on jobs.job_id = leased.job_id
+             where workers.until <= p_upto and leased.due_at <= p_upto and leased.tenant = p_rule.tenant and leased.job_id <> leased.run_id) as held
+     where duly.is_selected(p_rule.selects, held.name, held.queue, held.options->'tags')
+       and not exists (select from duly.notifications as known
+                        where known.tenant = p_rule.tenant and known.rule = p_rule.name and known.key = held.key)
+     limit p_limit
+    on conflict (tenant, rule, key) do nothing;
 end $$;
 
 -- Compare, for one rule, what is wrong now with what was: backlogs, pauses, open circuits. What begins is noticed, and what ends is a recovery.
