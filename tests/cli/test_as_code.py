@@ -279,13 +279,13 @@ def test_rules_of_notifications_are_shown_applied_and_deleted_with_the_file(data
         more = {"DULY_SECRETS_KEY": str(tmp_path / "keys")}
         return inside(*arguments, "--database-url", database_url, cwd=tmp_path, **more)
 
-    run("notify", "channel", "ops", "--webhook", "https://hooks.example/in")
+    run("notify", "put-channel", "ops", "--webhook", "https://hooks.example/in")
     write("source: billing\nnotification_rules:\n  all: {events: [dead], channels: [ops]}\n")
 
     plan, done = run("plan"), run("apply", "--yes")
     assert plan.stdout.splitlines()[:2] == ["+ rule all", "billing: 1 rule to create, 0 as they are"]
     assert done.stdout.splitlines()[-1] == "billing: 1 rule stored"
-    run("notify", "rule", "all", "--on", "dead", "--channel", "ops", "--mode", "digest")
+    run("notify", "put-rule", "all", "--on", "dead", "--channel", "ops", "--mode", "digest")
     assert "billing, changed since" in run("notify", "rules").stdout
     assert run("plan").stdout.splitlines()[:3] == [
         "~ rule all   changed since it was applied   (drift)",

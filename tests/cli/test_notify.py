@@ -17,13 +17,13 @@ def duly(database_url, tmp_path):
 
 
 def test_channels_and_rules_are_made_listed_and_deleted(duly):
-    made = duly("notify", "channel", "ops", "--webhook", "https://hooks.example/in?token=hush")
+    made = duly("notify", "put-channel", "ops", "--webhook", "https://hooks.example/in?token=hush")
     assert made.stdout == "channel ops is stored; try it: duly notify test ops\n"
     mail = ("--smtp", "smtp.example.com:25", "--from", "duly@example.com", "--to", "ops@example.com")
-    duly("notify", "channel", "mail", *mail, "--user", "duly", "--password-file", "password")
+    duly("notify", "put-channel", "mail", *mail, "--user", "duly", "--password-file", "password")
     rule = ("--on", "dead", "--on", "late", "--channel", "ops", "--late-after", "PT1M", "--quiet", "22:00-07:00")
     assert (
-        duly("notify", "rule", "all", *rule, "--tz", "Europe/Berlin").stdout
+        duly("notify", "put-rule", "all", *rule, "--tz", "Europe/Berlin").stdout
         == "rule all is stored: dead, late to ops\n"
     )
 
@@ -44,7 +44,7 @@ def test_channels_and_rules_are_made_listed_and_deleted(duly):
 
 
 def test_test_waits_and_fails_when_nothing_is_delivered(duly):
-    duly("notify", "channel", "ops", "--webhook", "https://hooks.example/in")
+    duly("notify", "put-channel", "ops", "--webhook", "https://hooks.example/in")
 
     tested = duly("notify", "test", "ops", "--wait", "0")
 
@@ -54,13 +54,34 @@ def test_test_waits_and_fails_when_nothing_is_delivered(duly):
 @pytest.mark.parametrize(
     "wrong",
     [
-        ("channel", "ops"),
-        ("channel", "ops", "--webhook", "https://hooks.example/", "--apprise", "slack://x"),
-        ("channel", "ops", "--smtp", "smtp.example.com"),
-        ("channel", "ops", "--smtp", "smtp.example.com:x", "--from", "a@example.com", "--to", "b@example.com"),
-        ("rule", "all", "--on", "burnt", "--channel", "ops"),
-        ("rule", "all", "--on", "dead", "--channel", "ops", "--quiet", "22:00"),
+        ("put-channel", "ops"),
+        ("put-channel", "ops", "--webhook", "https://hooks.example/", "--apprise", "slack://x"),
+        ("put-channel", "ops", "--smtp", "smtp.example.com"),
+        ("put-channel", "ops", "--smtp", "smtp.example.com:x", "--from", "a@example.com", "--to", "b@example.com"),
+        ("put-rule", "all", "--on", "burnt", "--channel", "ops"),
+        ("put-rule", "all", "--on", "dead", "--channel", "ops", "--quiet", "22:00"),
+        ("put-rule", "all", "--on", "dead", "--channel", "ops", "--quiet", "late-early"),
     ],
 )
 def test_misuse_is_refused_before_anything_is_sent(duly, wrong):
     assert duly("notify", *wrong).returncode == 2
+
+
+MAIL = ("put-channel", "mail", "--smtp", "smtp.example.com", "--from", "duly@example.com")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        ((*MAIL, *("--to", "ops@example.com") * 51), "51 times; the limit is 50: write to a mailing list"),
+        ((*MAIL, "--to", "o" * 400), "recipients"),
+        ((*MAIL, "--to", "ops@example.com", "--password-file", "latin-1"), "latin-1 is not UTF-8 text: byte 1"),
+        (("put-rule", "all", "--on", "dead", *("--channel", "ops") * 11), "11 times; the limit is 10: put the rest"),
+    ],
+)
+def test_too_much_and_what_cannot_be_read_is_wrong_usage_with_its_remedy(duly, tmp_path, wrong, remedy):
+    (tmp_path / "latin-1").write_bytes(b"p\xe4ss")
+
+    refused = duly("notify", *wrong)
+
+    assert (refused.returncode, remedy in refused.stderr) == (2, True), refused.stderr

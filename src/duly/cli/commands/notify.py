@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -16,18 +17,21 @@ from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
 from duly.domain.notifications.channel import (
     PORT_DEFAULT,
+    RECIPIENTS_MAX,
     AppriseChannel,
     ChannelSpec,
     EmailChannel,
     WebhookChannel,
 )
-from duly.domain.notifications.rule import EVENTS, Quiet, RuleSpec
+from duly.domain.notifications.rule import CHANNELS_MAX, EVENTS, RuleSpec
 from duly.domain.runs.run import FINAL_STATES
 from duly.wire.notifications import Channel, Notification, NotificationRule
 from duly.wire.pages import PAGE_SIZE_MAX
+from duly.wire.schema.reading import Misshapen, read_value
 
 _SHOWN_MAX = 10_000
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def _receiver(one: Channel) -> str:
@@ -77,13 +81,13 @@ async def list_notifications(client: AsyncClient, rule: str | None, limit: int) 
 
 
 @notify.command()
-@lists(CHANNELS, "no channels; make one: duly notify channel NAME --webhook URL")
+@lists(CHANNELS, "no channels; make one: duly notify put-channel NAME --webhook URL")
 async def channels(client: AsyncClient) -> list[Channel]:
     """List channels, with what became of the latest delivery."""
     return [one async for one in client.channels.list()]
 
 
-@notify.command()
+@notify.command("put-channel")
 @click.argument("name")
 @click.option("--webhook", metavar="URL", help="A URL that receives signed requests; - reads it from standard input.")
 @click.option("--apprise", metavar="URL", help="An Apprise URL, as slack://…; - reads it from standard input.")
@@ -96,7 +100,7 @@ async def channels(client: AsyncClient) -> list[Channel]:
     "--password-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="File with its password."
 )
 @with_client()
-async def channel(
+async def put_channel(
     client: AsyncClient,
     as_json: bool,
     name: str,
@@ -123,8 +127,13 @@ async def channel(
             raise click.UsageError("a channel of mail needs --from and --to")
         host, port = _host_and_port(smtp)
         password = None if password_file is None else _content(password_file)
+        if len(recipients) > RECIPIENTS_MAX:
+            raise click.UsageError(
+                f"--to is given {len(recipients)} times; the limit is {RECIPIENTS_MAX}: write to a mailing list, or make"
+                " another channel"
+            )
         fields = {"kind": "email", "host": host, "port": port, "sender": sender, "recipients": list(recipients)}
-        spec = msgspec.convert({**fields, "security": security, "user": user, "password": password}, EmailChannel)
+        spec = _read({**fields, "security": security, "user": user, "password": password}, EmailChannel)
     stored = await client.channels.put(name, spec)
     answer(as_json, stored, f"channel {name} is stored; try it: duly notify test {name}")
 
@@ -140,7 +149,7 @@ async def test(client: AsyncClient, as_json: bool, name: str, wait: float) -> in
     sent, clock = await client.channels.test(name), SystemClock()
     until = clock.monotonic() + wait
     while (run := await client.runs.get(sent.run_id)).state not in FINAL_STATES and clock.monotonic() < until:
-        await clock.sleep(_LOOK_SECONDS)
+        await clock.sleep(_POLL_SECONDS)
     answer(as_json, run, f"test of channel {name}: {run.state}", *([run.reason] if run.reason else []))
     return 0 if run.state == "succeeded" else 1
 
@@ -155,13 +164,13 @@ async def delete_channel(client: AsyncClient, as_json: bool, name: str) -> None:
 
 
 @notify.command()
-@lists(RULES, "no rules; make one: duly notify rule NAME --on dead --channel CHANNEL")
+@lists(RULES, "no rules; make one: duly notify put-rule NAME --on dead --channel CHANNEL")
 async def rules(client: AsyncClient) -> list[NotificationRule]:
     """List rules, and how many notifications of each wait to be sent."""
     return [one async for one in client.notifications.rules()]
 
 
-@notify.command()
+@notify.command("put-rule")
 @click.argument("name")
 @click.option(
     "--on",
@@ -197,7 +206,7 @@ async def rules(client: AsyncClient) -> list[NotificationRule]:
 )
 @click.option("--per", default="PT1H", show_default=True, metavar="DURATION", help="Span of --max.")
 @with_client()
-async def rule(
+async def put_rule(
     client: AsyncClient,
     as_json: bool,
     name: str,
@@ -215,19 +224,22 @@ async def rule(
     per: str,
 ) -> None:
     """Store the rule NAME, new or changed. A new one notices what happens from then on."""
+    if len(channels) > CHANNELS_MAX:
+        raise click.UsageError(
+            f"--channel is given {len(channels)} times; the limit is {CHANNELS_MAX}: put the rest into another rule"
+        )
     start, dash, end = (quiet or "").partition("-")
     if quiet is not None and not dash:
         raise click.UsageError(f"quiet hours {quiet!r} have no end; write 22:00-07:00")
-    spec = msgspec.convert(
+    hours = None if quiet is None else {"start": start, "end": end, "tz": tz}
+    spec = _read(
         {
             "events": list(events), "channels": list(channels), "filter": filter_, "mode": mode, "digest": digest,
-            "late_after": late_after, "absent_after": absent_after, "queue_age": queue_age,
+            "late_after": late_after, "absent_after": absent_after, "queue_age": queue_age, "quiet": hours,
             "deliveries_max": deliveries_max, "per": per,
         },
         RuleSpec,
     )  # fmt: skip
-    if quiet is not None:
-        spec = msgspec.structs.replace(spec, quiet=Quiet(start=start, end=end, tz=tz))
     stored = await client.notifications.put_rule(name, spec)
     answer(as_json, stored, f"rule {name} is stored: {', '.join(events)} to {', '.join(channels)}")
 
@@ -241,12 +253,30 @@ async def delete_rule(client: AsyncClient, as_json: bool, name: str) -> None:
     answer(as_json, {"name": name, "deleted": True}, f"rule {name} is deleted")
 
 
+def _read(fields: dict[str, Any], kind: type[S]) -> S:
+    """Read a spec from options. Raises UsageError, which names the option at fault."""
+    try:
+        return read_value(fields, kind)
+    except Misshapen as error:
+        raise click.UsageError(str(error)) from None
+
+
 def _secret(given: str) -> str:
-    return sys.stdin.readline().strip() if given == "-" else given
+    return _text(sys.stdin.buffer.readline(), "standard input") if given == "-" else given
 
 
 def _content(file: Path) -> str:
-    return file.read_text(encoding="utf-8").strip()
+    try:
+        return _text(file.read_bytes(), str(file))
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be read: {error.strerror}; name a file that can be") from None
+
+
+def _text(data: bytes, name: str) -> str:
+    try:
+        return data.decode().strip()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{name} is not UTF-8 text: byte {error.start}; write it in UTF-8") from None
 
 
 def _host_and_port(text: str) -> tuple[str, int]:
