@@ -1,7 +1,9 @@
 """Mail to servers that refuse, hang, lie or break off; and to one that does as it should, encrypted."""
 
 import asyncio
+import socket
 import ssl
+import struct
 import subprocess
 from contextlib import asynccontextmanager
 
@@ -81,6 +83,21 @@ def saying(*lines):
     return behave
 
 
+def leaving_after(*lines):
+    """Behave as a server that says these lines, one for each that it reads, and resets the connection."""
+
+    async def behave(reader, writer):
+        for line in lines:
+            writer.write(line + b"\r\n")
+            await writer.drain()
+            await reader.readline()
+        reset = struct.pack("ii", 1, 0)  # on, and without lingering
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        writer.transport.abort()
+
+    return behave
+
+
 async def test_message_arrives_as_it_was_written():
     box = Box()
     async with a_mail_server(box) as port:
@@ -141,6 +158,33 @@ async def test_odd_answers_are_errors(lines, error):
     async with serving(saying(*lines)) as port:
         with pytest.raises(error):
             await sent(port)
+
+
+ENVELOPE = (b"220 hello", b"250 plain", b"250 ok", b"250 ok", b"354 go on")
+
+
+@pytest.mark.parametrize("steps", range(len(ENVELOPE) + 1))
+async def test_connection_that_is_lost_is_the_servers_failure(steps):
+    async with serving(leaving_after(*ENVELOPE[:steps])) as port:
+        with pytest.raises(NoAnswer, match="broke off"):
+            await sent(port)
+
+
+async def test_connection_that_is_lost_while_a_long_message_is_written_is_the_servers_failure():
+    long = CONTENT + (b"x" * 1_022 + b"\r\n") * 16_384
+    async with serving(leaving_after(*ENVELOPE)) as port:
+        with pytest.raises(NoAnswer, match="broke off at the message"):
+            await sent(port, content=long)
+
+
+async def test_encrypted_connection_that_is_lost_while_a_long_message_is_written_is_the_servers_failure(certified):
+    server_tls, client_tls = certified
+    long = CONTENT + (b"x" * 1_022 + b"\r\n") * 16_384
+    server = await asyncio.start_server(leaving_after(*ENVELOPE), "127.0.0.1", 0, ssl=server_tls)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(NoAnswer, match="broke off at the message"):
+            await sent(port, content=long, host="mail.example", security="tls", tls=client_tls)
 
 
 async def test_server_that_hangs_is_left_at_the_deadline():
