@@ -1,5 +1,8 @@
 """Apprise in its child process: it calls what is allowed, and nothing else, whatever its URL asks."""
 
+import subprocess
+import sys
+
 import pytest
 
 from duly.outbound.apprise import Apprise
@@ -48,6 +51,62 @@ async def test_service_that_hangs_is_killed_at_the_deadline():
     async with serving(hang) as port:
         with pytest.raises(DeadlinePassed):
             await delivered(f"json://127.0.0.1:{port}/in", f"127.0.0.1:{port}", seconds=2.0)
+
+
+GUARDED = """
+import os, pathlib, shutil, socket, subprocess, sys
+from duly.outbound.apprise_process import Guard
+from duly.outbound.egress import Egress
+sys.addaudithook(Guard())
+try:
+    {}
+except PermissionError as error:
+    print("refused", error)
+"""
+
+
+def guarded(statement, folder):
+    """Run a statement in a process of its own, under a guard that has no egress rules yet."""
+    return subprocess.run(
+        [sys.executable, "-c", GUARDED.format(statement)], capture_output=True, text=True, cwd=folder, check=True
+    ).stdout
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "os.open('new', os.O_WRONLY | os.O_CREAT)",
+        "os.open('kept', os.O_RDWR)",
+        "os.open('kept', os.O_RDONLY | os.O_TRUNC)",
+        "open('kept', 'r+')",
+        "open('new', 'wb')",
+        "pathlib.Path('new').touch()",
+        "os.remove('kept')",
+        "os.rename('kept', 'new')",
+        "os.symlink('kept', 'new')",
+        "os.truncate('kept', 0)",
+        "os.chmod('kept', 0)",
+        "os.mkdir('new')",
+        "shutil.copy('kept', 'new')",
+        "socket.socket().connect(('127.0.0.1', 9))",
+        "socket.socket().bind(('127.0.0.1', 0))",
+        "subprocess.run(['true'])",
+        "os.system('true')",
+        "os.fork()",
+    ],
+)
+def test_guard_refuses_to_write_files_start_programs_and_call(tmp_path, statement):
+    (tmp_path / "kept").write_text("kept")
+
+    assert guarded(statement, tmp_path).startswith("refused")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("kept", "kept")]
+
+
+@pytest.mark.parametrize("statement", ["os.open('kept', os.O_RDONLY)", "open('kept')", "import wave"])
+def test_guard_lets_files_be_read(tmp_path, statement):
+    (tmp_path / "kept").write_text("kept")
+
+    assert guarded(statement, tmp_path) == ""
 
 
 async def test_service_that_does_not_call_out_is_refused_even_if_its_scheme_is_allowed():

@@ -1,14 +1,15 @@
 """The child process of Apprise: reads one order from standard input, sends it, and writes one report.
 
 An audit hook of the interpreter refuses every connection to an address that the egress rules do not allow, every other
-socket, every program and every file written: so no service of Apprise can do more than call out, whatever its URL asks.
+socket, every program and every change of a file: so no service of Apprise can do more than call out, whatever its URL
+asks. It is there before the order is read, and until then nothing may be called at all.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -20,11 +21,14 @@ from duly.outbound.egress import Allowance, Egress
 _CALLS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _ELSEWHERE = frozenset(
     {
-        *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "os.startfile"),
-        *("socket.bind", "syslog.openlog", "syslog.syslog"),
+        *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"),
+        *("os.startfile", "os.kill", "os.killpg", "pty.spawn", "socket.bind", "syslog.openlog", "syslog.syslog"),
+        *("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.utime"),
+        *("os.chmod", "os.chown", "os.chflags", "os.lockf", "os.setxattr", "os.removexattr", "sqlite3.connect"),
     }
 )
 _WRITES = frozenset("wax+")
+_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -54,56 +58,68 @@ class Report(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class Refusals(list[str]):
-    """The calls that were refused."""
+class Guard:
+    """The audit hook. It raises PermissionError for what is refused, and keeps it; without egress rules, every call is."""
 
+    def __init__(self, egress: Egress | None = None) -> None:
+        self.egress = egress
+        self.refusals: list[str] = []
 
-def guard(egress: Egress, refusals: Refusals) -> Callable[[str, tuple[Any, ...]], None]:
-    """Return the audit hook. It raises PermissionError for what is refused."""
-
-    def hook(event: str, given: tuple[Any, ...]) -> None:
+    def __call__(self, event: str, given: tuple[Any, ...]) -> None:
+        """Judge one event of the interpreter."""
         if event in _CALLS:
-            _check_address(given[1])
-        elif event in _ELSEWHERE or (event == "open" and isinstance(given[1], str) and _WRITES & set(given[1])):
-            _refuse(event)
+            self._check_address(given[1])
+        elif event in _ELSEWHERE or (event == "open" and _is_for_writing(*given[1:])):
+            self._refuse(event)
 
-    def _check_address(address: Any) -> None:
+    def report(self, problem: Literal["unreadable", "failed"]) -> Report:
+        """Report a problem, or what was refused, which caused it."""
+        return Report("refused", self.refusals[0]) if self.refusals else Report(problem)
+
+    def _check_address(self, address: Any) -> None:
         try:
-            is_allowed = egress.allows(read_address(str(address[0])), int(address[1]))
+            is_allowed = self.egress is not None and self.egress.allows(read_address(str(address[0])), int(address[1]))
         except (ValueError, TypeError, IndexError):
             is_allowed = False  # a name that C would look up by itself, or a socket that is no IP
         if not is_allowed:
-            _refuse(f"a connection to {address}")
+            self._refuse(f"a connection to {address}")
 
-    def _refuse(what: str) -> None:
-        refusals.append(what)
+    def _refuse(self, what: str) -> None:
+        self.refusals.append(what)
         raise PermissionError(f"{what} is not allowed")
 
-    return hook
+
+def _is_for_writing(mode: Any, flags: Any) -> bool:
+    """Return whether a file is opened for more than reading; os.open() gives flags and no mode."""
+    return (isinstance(mode, str) and bool(_WRITES & set(mode))) or bool(int(flags) & _WRITE_FLAGS)
 
 
-def _send(order: Order) -> Report:
+def _send(order: Order, guard: Guard) -> Report:
     try:
         import apprise
+        import requests  # noqa: F401 - used by most services; when imported it binds a socket, to see whether there is IPv6
     except ImportError:
         return Report("missing")
     logging.disable(logging.CRITICAL)
+    guard.refusals.clear()  # those of the imports concern no notification
     asset = apprise.AppriseAsset(app_id="Duly", app_desc="Duly", async_mode=False, plugin_paths=[])
     service = apprise.Apprise.instantiate(order.url, asset=asset, suppress_exceptions=True)
     if service is None:
-        return Report("unreadable")
-    refusals = Refusals()
-    sys.addaudithook(guard(order.egress, refusals))
+        return guard.report("unreadable")
     with suppress(Exception):  # whatever a service raises, its words may quote the URL
         if service.notify(body=order.body, title=order.title):
             return Report()
-    return Report("refused", refusals[0]) if refusals else Report("failed")
+    return guard.report("failed")
 
 
 def main() -> None:
     """Carry out the order on standard input."""
+    sys.dont_write_bytecode = True
+    guard = Guard()
+    sys.addaudithook(guard)
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
-    report = _send(order)
+    guard.egress = order.egress
+    report = _send(order, guard)
     sys.stdout.buffer.write(msgspec.json.encode(report))
     sys.stdout.flush()
 
