@@ -66,6 +66,14 @@ async def places(house):
     return [*listed, "/notifications", "/keys", "/tenants/1", "/audit", "/system"]
 
 
+async def choose_channel(page, name):
+    """Leave this channel alone checked."""
+    channels = page.get_by_role("dialog").get_by_role("group", name="Channels").get_by_role("checkbox")
+    for number in range(await channels.count()):
+        await channels.nth(number).uncheck()
+    await page.get_by_role("dialog").get_by_label(name, exact=True).check()
+
+
 class TestNotifications:
     async def test_channel_and_rule_are_created_tested_and_deleted(self, visitor, house):
         page, name = visitor.page, a_name("ops")
@@ -84,17 +92,109 @@ class TestNotifications:
         await page.get_by_role("button", name="Create rule").click()
         await page.get_by_role("dialog").get_by_label("Name", exact=True).fill(name)
         await page.get_by_role("dialog").get_by_label("late", exact=True).check()
-        await page.get_by_role("dialog").get_by_role("combobox").last.select_option(name)
+        await page.get_by_role("dialog").get_by_label("Late after").fill("PT10M")
+        await choose_channel(page, name)
         await page.get_by_role("dialog").get_by_role("button", name="Create rule").click()
         await expect(page.locator(f"[data-rule='{name}']")).to_be_visible()
         made = (await house.ask("GET", f"/v1/notification-rules/{name}"))["definition"]
-        assert (made["events"], made["channels"]) == (["dead", "late"], [name])
+        assert (made["events"], made["channels"], made["late_after"]) == (["dead", "late"], [name], "PT10M")
 
         for what in ("rule", "channel"):
             await page.get_by_role("button", name=f"Delete {what} {name}").click()
             await page.get_by_role("dialog").get_by_role("button", name=f"Delete {what}").click()
             await expect(page.locator(f"[data-{what}='{name}']")).to_be_hidden()
         assert name not in str(await house.ask("GET", "/v1/channels"))
+
+    async def test_name_that_is_taken_is_refused_and_nothing_is_overwritten(self, visitor, house):
+        page, name = visitor.page, a_name("ops")
+        await house.ask("PUT", f"/v1/channels/{name}", {"kind": "webhook", "url": "https://hooks.example/in"})
+        kept = {"events": ["absent"], "channels": [name], "mode": "digest"}
+        await house.ask("PUT", f"/v1/notification-rules/{name}", kept)
+        await visitor.go("/notifications")
+
+        for what in ("channel", "rule"):
+            await page.get_by_role("button", name=f"Create {what}").click()
+            dialog = page.get_by_role("dialog")
+            await dialog.get_by_label("Name", exact=True).fill(name)
+            await expect(dialog.get_by_role("alert")).to_contain_text(f"A {what} named {name} exists")
+            await expect(dialog.get_by_role("button", name=f"Create {what}")).to_be_disabled()
+            await dialog.get_by_role("button", name="Cancel").click()
+
+        assert (await house.ask("GET", f"/v1/notification-rules/{name}"))["definition"]["mode"] == "digest"
+
+    async def test_rule_that_was_created_in_the_meantime_is_not_overwritten(self, visitor, house):
+        page, name, new = visitor.page, a_name("ops"), a_name("new")
+        await house.ask("PUT", f"/v1/channels/{name}", {"kind": "webhook", "url": "https://hooks.example/in"})
+        await visitor.go("/notifications")
+        await page.get_by_role("button", name="Create rule").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Name", exact=True).fill(new)
+        await expect(dialog.get_by_role("button", name="Create rule")).to_be_enabled()
+        await house.ask("PUT", f"/v1/notification-rules/{new}", {"events": ["absent"], "channels": [name]})
+
+        await dialog.get_by_role("button", name="Create rule").click()
+
+        await expect(dialog.get_by_role("alert")).to_contain_text(f"A rule named {new} exists")
+        assert (await house.ask("GET", f"/v1/notification-rules/{new}"))["definition"]["events"] == ["absent"]
+
+    async def test_every_field_of_a_rule_is_edited(self, visitor, house):
+        page, name = visitor.page, a_name("ops")
+        for channel in (name, f"{name}-2"):
+            await house.ask("PUT", f"/v1/channels/{channel}", {"kind": "webhook", "url": "https://hooks.example/in"})
+        await house.ask("PUT", f"/v1/notification-rules/{name}", {"events": ["dead"], "channels": [name]})
+        await visitor.go("/notifications")
+        await page.get_by_role("button", name=f"Edit rule {name}").click()
+        dialog = page.get_by_role("dialog")
+        for event in ("late", "absent", "queue age"):
+            await dialog.get_by_label(event, exact=True).check()
+        await dialog.get_by_label(f"{name}-2", exact=True).check()
+        await dialog.get_by_label("Mode").select_option("digest")
+        fields = {
+            "Late after": "PT1M", "Absent after": "PT2M", "Maximum queue age": "PT3M", "Filter": "queue:mail",
+            "Digest span": "PT4H", "Maximum deliveries": "5", "Within": "PT30M", "Quiet from": "22:00",
+            "Quiet until": "07:00", "Time zone of the quiet hours": "Europe/Berlin",
+        }  # fmt: skip
+        for label, value in fields.items():
+            await dialog.get_by_label(label).fill(value)
+        await dialog.get_by_role("button", name="Save rule").click()
+        await expect(dialog).to_be_hidden()
+
+        assert (await house.ask("GET", f"/v1/notification-rules/{name}"))["definition"] == {
+            "events": ["dead", "late", "absent", "queue_age"], "channels": [name, f"{name}-2"],
+            "filter": "queue:mail", "mode": "digest", "digest": "PT4H", "late_after": "PT1M", "absent_after": "PT2M",
+            "queue_age": "PT3M", "deliveries_max": 5, "per": "PT30M",
+            "quiet": {"start": "22:00", "end": "07:00", "tz": "Europe/Berlin"},
+        }  # fmt: skip
+
+    async def test_mail_channel_has_its_encryption_and_is_edited(self, visitor, house):
+        page, name = visitor.page, a_name("mail")
+        await visitor.go("/notifications")
+        await page.get_by_role("button", name="Create channel").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Name", exact=True).fill(name)
+        await dialog.get_by_label("Kind").select_option("email")
+        fields = {
+            "SMTP server": "smtp.example.com",
+            "Port": "465",
+            "Sender": "duly@example.com",
+            "Recipients": "a@b.example",
+        }
+        for label, value in fields.items():
+            await dialog.get_by_label(label).fill(value)
+        await dialog.get_by_label("Encryption").select_option("tls")
+        await dialog.get_by_role("button", name="Create channel").click()
+        await expect(page.locator(f"[data-channel='{name}']")).to_be_visible()
+        stored = (await house.ask("GET", f"/v1/channels/{name}"))["configuration"]
+        assert (stored["host"], stored["port"], stored["security"]) == ("smtp.example.com", 465, "tls")
+
+        await page.get_by_role("button", name=f"Edit channel {name}").click()
+        await expect(dialog.get_by_label("Encryption")).to_have_value("tls")
+        await dialog.get_by_label("Encryption").select_option("none")
+        await dialog.get_by_label("Port").fill("25")
+        await dialog.get_by_role("button", name="Save channel").click()
+        await expect(dialog).to_be_hidden()
+        stored = (await house.ask("GET", f"/v1/channels/{name}"))["configuration"]
+        assert (stored["port"], stored["security"], stored["recipients"]) == (25, "none", ["a@b.example"])
 
 
 class TestDestinations:
