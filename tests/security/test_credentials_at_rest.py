@@ -410,6 +410,8 @@ def test_rotation_reseals_every_stored_secret_beside_running_workers(tmp_path: P
             nodes = {"a": first, "b": {"target": house.webhook("later"), "depends_on": ["a"]}}
             house.ask("POST", "/v1/workflows", json={"name": "flow", "nodes": nodes, "on_end": {"url": told}})
             house.ask("PATCH", f"/v1/jobs/{timed}", 200, json={"priority": 3}, headers=MERGE)
+            channel = {"kind": "webhook", "url": f"{receiver.origin}/told?token={CANARY}-channel"}
+            house.ask("PUT", "/v1/channels/ops", 200, json=channel)
             house.came("every", "dies")
             wait_for(lambda: house.ask("GET", "/v1/dead", 200)["items"])
         old = file.read_text()
@@ -427,9 +429,9 @@ def test_rotation_reseals_every_stored_secret_beside_running_workers(tmp_path: P
             house.came("every")
             assert rows_with(house.url, f"sealed:{old_id}:") == []
             with psycopg.connect(house.url) as connection:
-                assert connection.execute("select distinct key_id from duly.destination_secrets").fetchall() == [
-                    (new_id,)
-                ]
+                for table in ("destination_secrets", "channels"):
+                    ids = connection.execute(f"select distinct key_id from duly.{table}").fetchall()
+                    assert ids == [(new_id,)], table
             assert f"sealed anew with key {new_id}: 0 rows" in house.duly("secrets", "rotate")
         file.write_text(new)
         with house_of(tmp_path, receiver) as house:

@@ -12,8 +12,10 @@ import pytest
 from duly import __version__
 from duly.clock import host_now
 from duly.domain.diagnosis.doctor import Replica, Slot, findings, is_well
+from duly.domain.runs.outcome import Failed, Succeeded
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
 from duly.moves.admin.overload import record_overloads
+from duly.moves.claim import claim
 from duly.moves.submit import submit
 from duly.store.boxes import history
 from duly.store.connection.database import Database, Unavailable
@@ -22,7 +24,17 @@ from duly.store.reads import maintenance_tasks, system
 from duly.store.schema import state
 from duly.store.tables import clocks, workers
 from duly.store.tables.workers import Identity
-from tests.builders import a_key, a_ready_run, a_scheduler, a_submission, a_worker, runs_listed
+from tests.builders import (
+    a_dead_run,
+    a_key,
+    a_ready_run,
+    a_scheduler,
+    a_submission,
+    a_worker,
+    runs_listed,
+    settled,
+)
+from tests.moves.test_notifications import a_rule, looked
 
 LOOK = timedelta(seconds=20)  # A busy machine is no fault of ours.
 # The server of the tests forgets everything in a crash, and vacuums nothing by itself.
@@ -130,6 +142,45 @@ async def test_doctor_reports_a_silent_reaper(well):
 
     await well.execute("delete from duly.maintenance_tasks")
     assert "not run yet" in (await found_in(well))["reaper_silent"]
+
+
+async def _a_delivery(database, outcome) -> UUID:
+    """Let a rule of channel `ops` notice something, and its delivery come to an outcome. Gives its run."""
+    worker_id = await a_worker(database, queues=["@notifications"], handlers=["@notification"], lease=timedelta(days=1))
+    await a_dead_run(database)
+    await looked(database)
+    [run] = await claim(database, worker_id, ["@notifications"], ["@notification"], 10)
+    await settled(database, worker_id, run, outcome)
+    await database.execute("update duly.workers set version = $1", __version__)
+    return run.run_id
+
+
+async def test_doctor_reports_a_channel_whose_latest_delivery_is_retried(well):
+    await a_rule(well, "dead")
+    await _a_delivery(well, Failed("no answer from the mail server"))
+
+    assert (await found_in(well))["channel_failing"] == (
+        "Notifications do not arrive at channel ops; its latest delivery is being retried: no answer from the mail server."
+    )
+
+
+async def test_doctor_says_how_to_deliver_again_what_a_channel_gave_up(well):
+    await a_rule(well, "dead")
+    run_id = await _a_delivery(well, Failed("the login was refused", retryable=False))
+
+    [one] = [one for one in findings(await facts_of(well)) if one.code == "channel_failing"]
+    assert "its latest delivery gave up: the login was refused" in one.message
+    assert one.remedy == (
+        f"Correct the channel and try it: duly notify test ops. Then deliver it again: duly dead replay {run_id}."
+    )
+
+
+async def test_channel_that_delivered_since_is_not_reported(well):
+    await a_rule(well, "dead")
+    await _a_delivery(well, Failed("refused", retryable=False))
+    await _a_delivery(well, Succeeded())
+
+    assert "channel_failing" not in await found_in(well)
 
 
 async def test_doctor_names_a_stalled_worker_and_its_handler(well):
