@@ -12,6 +12,7 @@ from duly.domain.jobs import manifest_shapes, manifest_text
 from duly.domain.jobs.job import DELAY_MAX, TAGS_MAX
 from duly.domain.limits.concurrency import RATE_MAX
 from duly.domain.limits.limit import SLOTS_MAX
+from duly.domain.notifications import channel, message, rule
 from duly.domain.runs import payload, retry
 from duly.domain.runs.progress import NOTE_CHARACTERS_MAX
 from duly.domain.runs.run import NAME_CHARACTERS_MAX
@@ -83,8 +84,18 @@ def _sections() -> dict[str, list[tuple[str, str]]]:
             ("name of a node", f"{workflow.NODE_NAME_CHARACTERS_MAX} characters"),
             ("results given to one node", _size(references.HANDED_BYTES_MAX)),
         ],
+        "Notifications": [
+            ("channels, rules of a tenant", f"{channel.CHANNELS_MAX}, {rule.RULES_MAX}"),
+            ("channels of a rule", f"{rule.CHANNELS_MAX}"),
+            ("recipients of a mail", f"{channel.RECIPIENTS_MAX}"),
+            ("deliveries of a rule", f"20 an hour unless set, {rule.DELIVERIES_MAX:,} in its span at most"),
+            ("notifications shown by one delivery", f"{message.SHOWN_MAX}; it says how many more there are"),
+        ],
         "Files of schedules": [
-            ("jobs, calendars", f"{manifest_shapes.JOBS_MAX:,}, {manifest_shapes.CALENDARS_MAX:,}"),
+            (
+                "jobs, calendars, rules of notifications",
+                f"{manifest_shapes.JOBS_MAX:,}, {manifest_shapes.CALENDARS_MAX:,}, {rule.RULES_MAX}",
+            ),
             ("size", f"{_size(manifest_text.FILE_BYTES_MAX)}, {manifest_text.VALUES_MAX:,} values"),
         ],
         "HTTP": [

@@ -1,6 +1,8 @@
 """Rules of notifications: when their deliveries leave; and messages: what they say, in one line where it must be one."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import msgspec
@@ -18,6 +20,8 @@ from duly.domain.notifications.channel import (
 )
 from duly.domain.notifications.message import SHOWN_MAX, Message, Notification
 from duly.domain.notifications.rule import Quiet, RuleSpec, after_quiet, read_rule, sends_at
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "notifications.md"
 
 AT = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 ID = UUID(int=7)
@@ -121,3 +125,20 @@ def test_channel_is_packed_whole_and_shown_without_secrets(channel):
 def test_shown_secret_is_no_secret():
     with pytest.raises(InvalidOption, match="send the value itself"):
         check_channel(AppriseChannel(url="slack://***"))
+
+
+def test_body_of_a_webhook_is_as_the_documentation_shows_it():
+    job_id, run_id, delivery_id = (UUID(f"01a1c5de-7c00-7000-8000-{number:012x}") for number in (1, 2, 10))
+    second = AT + timedelta(seconds=1)
+    reason = "ConnectionError: refused"
+    one = Notification(812, "billing", "dead", "invoice-export", job_id, run_id, 3, "default", reason, AT, second)
+    page = PAGE.read_text(encoding="utf-8")
+    [shown] = re.findall(r'```json title="The body of a delivery"\n(.*?)```', page, re.S)
+
+    sent = msgspec.json.encode(Message(delivery_id, "billing", "ops", 1, [one], second).event)
+
+    assert msgspec.json.decode(sent) == msgspec.json.decode(shown)
+    fields = {
+        field for row in re.findall(r"^\| (`.*?) \|", page, re.M) for field in re.findall(r"`(?:data\.)?(\w+)`", row)
+    }
+    assert set(msgspec.json.decode(sent)["data"]["notifications"][0]) - {"rule"} <= fields

@@ -20,6 +20,7 @@ from duly.domain.targets.target import Webhook
 from duly.domain.tenancy.api_key import Secret
 from duly.domain.triggers.errors import shown
 
+CHANNELS_MAX = 100  # of a tenant
 RECIPIENTS_MAX = 50
 PORT_DEFAULT = 587
 _CHARACTERS_MAX = 320
