@@ -16,7 +16,9 @@ BOTH = Keyring({"new": b"2" * KEY_BYTES, "old": b"1" * KEY_BYTES})
 NEW = Keyring({"new": b"2" * KEY_BYTES})
 LOST = Keyring({"lost": bytes(KEY_BYTES)})
 HOOK = WebhookChannel(url="https://hooks.example/in?token=hush")
-MAIL = EmailChannel(host="smtp.example.com", sender="a@b.example", recipients=["c@d.example"], user="u", password="hush")
+MAIL = EmailChannel(
+    host="smtp.example.com", sender="a@b.example", recipients=["c@d.example"], user="u", password="hush"
+)
 SLACK = AppriseChannel(url="slack://TokenA/TokenB/TokenC/#ops")
 
 

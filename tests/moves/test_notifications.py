@@ -85,6 +85,17 @@ async def a_failing_run(database, worker_id=None, retry=ONCE, **more):
     return worker_id, run
 
 
+async def many_dead_runs(database, number, transactions=10):
+    """Record ends of so many runs that gave up."""
+    for _ in range(transactions):
+        await database.execute(
+            "insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became,"
+            " queue, handler, reason) select id, id, now, now, now, 1, 1, 'failed', 'dead', 'default', 'flood', 'broken'"
+            " from (select gen_random_uuid() as id, duly.clock_now() as now from generate_series(1, $1::int)) as made",
+            number // transactions,
+        )
+
+
 async def run_of_schedule(database, clock, worker_id, outcome, *, every=60):
     """Let the next occurrence of the only schedule come to an outcome."""
     await clock.advance(every)
@@ -343,6 +354,30 @@ async def test_backlog_of_failures_is_read_in_parts_and_completely(database):
         await database.fetchval("select duly.watch(5)")
 
     assert len(await noticed(database)) == 12
+
+
+async def test_flood_of_failures_is_noticed_completely_in_few_deliveries_that_say_how_many_more(database):
+    await a_rule(database, "dead", deliveries_max=3, per="PT10M")
+    await many_dead_runs(database, 12_000)
+    for _ in range(4):
+        await looked(database)
+    assert await database.fetchval("select count(*) from duly.notifications") == 12_000
+
+    await many_dead_runs(database, 6_000)
+    for _ in range(3):
+        await looked(database)
+    assert len(await deliveries(database)) == 3
+    await looked(database, 600)
+
+    counts = [count for _, count in await deliveries(database)]
+    assert (len(counts), sum(counts)) == (4, 18_000)
+    [(run_id,)] = await database.fetch(
+        "select run_id from duly.notification_deliveries order by created_at desc limit 1"
+    )
+    found = await store.message_of(database, run_id, 20)
+    assert found is not None
+    assert f"and {counts[-1] - 20:,} more" in found[1].body
+    assert len(found[1].body) < 10_000
 
 
 # ---------------------------------------------------------------------------------------------------- late and absent
