@@ -12,9 +12,9 @@ from duly.moves.schedules import apply as moves
 from duly.store.connection.session import Sessions
 from duly.store.tables import applied as files
 from duly.store.tables import notifications as store
-from tests.builders import RNG
+from tests.builders import RNG, a_dead_run
 from tests.moves.test_audit import ROOT
-from tests.moves.test_notifications import a_channel, a_dead_run, looked, noticed
+from tests.moves.test_notifications import a_channel, noticed, watched
 
 TENANT = 1
 RULE = {"events": ["dead"], "channels": ["ops"]}
@@ -58,7 +58,7 @@ async def test_rule_of_a_file_notices_as_any_other(database):
     await applied(database, a_file(all={}))
     await a_dead_run(database)
 
-    await looked(database)
+    await watched(database)
 
     assert [event for event, _ in await noticed(database)] == ["dead"]
 

@@ -58,8 +58,8 @@ async def a_rule(database, *events, name="all", **more):
     await notifications.put_rule(database, 1, name, RuleSpec(events=list(events), channels=["ops"], **more))
 
 
-async def looked(database, seconds=1):
-    """Let the monitor look, so long after its last look."""
+async def watched(database, seconds=1):
+    """Let the monitor make a pass, so long after its last one."""
     await database.clock.advance(seconds)
     return await step(database, LOG)
 
@@ -108,13 +108,13 @@ async def test_failed_and_dead_attempts_are_noticed_once_each(database):
     await a_rule(database, "failed", "dead")
     worker_id, run = await a_leased_run(database, retry=TWICE)
     await settled(database, worker_id, run, TimedOut(5))
-    await looked(database)
+    await watched(database)
     await staged(database)
     [again] = await claimed(database, worker_id)
     await settled(database, worker_id, again, Failed("broken"))
 
-    await looked(database)
-    await looked(database)
+    await watched(database)
+    await watched(database)
 
     assert await noticed(database) == [("failed", HANDLER), ("dead", HANDLER)]
     assert await deliveries(database) == [("all", 1), ("all", 1)]
@@ -126,7 +126,7 @@ async def test_other_ends_are_not_noticed(database, outcome):
     worker_id, run = await a_leased_run(database)
     await settled(database, worker_id, run, outcome)
 
-    await looked(database)
+    await watched(database)
 
     assert await noticed(database) == []
 
@@ -142,12 +142,12 @@ async def test_rule_notices_nothing_from_before_it(database, clock):
     await a_dead_run(database)
     await clock.advance(10)
     await a_rule(database, "dead")
-    await looked(database)
+    await watched(database)
     assert await noticed(database) == []
 
     await a_rule(database, "dead", name="second")
     await a_dead_run(database)
-    await looked(database)
+    await watched(database)
 
     assert await noticed(database, "second") == [("dead", HANDLER)]
 
@@ -170,7 +170,7 @@ async def test_filter_selects_by_queue_tag_and_name(database, filter_, is_select
     await a_rule(database, "dead", filter=filter_)
     await a_dead_run(database, tags=["billing", "daily"], retry=ONCE)
 
-    await looked(database)
+    await watched(database)
 
     assert bool(await noticed(database)) is is_selected
 
@@ -183,7 +183,7 @@ async def test_filter_selects_a_job_by_name(database, clock, filter_, is_selecte
     await an_active_schedule(database, name="nightly", anchor=clock.at + timedelta(minutes=1))
     await run_of_schedule(database, clock, await a_worker(database, lease=timedelta(days=1)), Failed("broken"))
 
-    await looked(database)
+    await watched(database)
 
     assert await noticed(database) == ([("failed", "nightly")] if is_selected else [])
 
@@ -200,20 +200,20 @@ async def test_job_recovers_with_its_next_success_and_once(database, clock):
         Succeeded(),
     ):
         await run_of_schedule(database, clock, worker_id, outcome)
-        await looked(database)
+        await watched(database)
         await clock.advance(-1)
 
     assert await noticed(database) == [("dead", "nightly"), ("dead", "nightly"), ("recovered", "nightly")]
 
 
-async def test_failure_and_success_between_two_looks_are_a_recovery(database, clock):
+async def test_failure_and_success_between_two_passes_are_a_recovery(database, clock):
     await a_rule(database, "dead", "recovered", mode="on_change")
     await an_active_schedule(database, name="nightly", anchor=clock.at + timedelta(minutes=1))
     worker_id = await a_worker(database, lease=timedelta(days=1))
     await run_of_schedule(database, clock, worker_id, Failed("broken", retryable=False))
     await run_of_schedule(database, clock, worker_id, Succeeded())
 
-    await looked(database)
+    await watched(database)
 
     assert await noticed(database) == [("dead", "nightly"), ("recovered", "nightly")]
 
@@ -222,12 +222,12 @@ async def test_retried_run_that_succeeds_is_no_recovery_of_a_rule_for_dead_runs(
     await a_rule(database, "dead", "recovered")
     worker_id, run = await a_leased_run(database, retry=TWICE)
     await settled(database, worker_id, run, Failed("broken"))
-    await looked(database, 5)
+    await watched(database, 5)
     await staged(database)
     [again] = await claimed(database, worker_id)
     await settled(database, worker_id, again)
 
-    await looked(database)
+    await watched(database)
 
     assert await noticed(database) == []
 
@@ -239,7 +239,7 @@ async def test_on_change_notices_the_first_failure_until_a_success(database, clo
     bad, good = Failed("broken", retryable=False), Succeeded()
     for outcome in (bad, bad, bad, good, good, bad):
         await run_of_schedule(database, clock, worker_id, outcome)
-        await looked(database)
+        await watched(database)
         await clock.advance(-1)
 
     assert [event for event, _ in await noticed(database)] == ["failed", "recovered", "failed"]
@@ -249,12 +249,12 @@ async def test_on_change_notices_that_a_failing_job_gave_up(database):
     await a_rule(database, "failed", "dead", mode="on_change")
     worker_id, run = await a_leased_run(database, retry=TWICE)
     await settled(database, worker_id, run, Failed("broken"))
-    await looked(database, 5)
+    await watched(database, 5)
     await staged(database)
     [again] = await claimed(database, worker_id)
     await settled(database, worker_id, again, Failed("broken"))
 
-    await looked(database)
+    await watched(database)
 
     assert [event for event, _ in await noticed(database)] == ["failed", "dead"]
 
@@ -262,12 +262,12 @@ async def test_on_change_notices_that_a_failing_job_gave_up(database):
 async def test_replayed_dead_letter_recovers(database):
     await a_rule(database, "dead", "recovered")
     worker_id, run = await a_failing_run(database)
-    await looked(database)
+    await watched(database)
     await replay(database, [run.run_id])
     [again] = await claimed(database, worker_id)
     await settled(database, worker_id, again)
 
-    await looked(database)
+    await watched(database)
 
     assert [event for event, _ in await noticed(database)] == ["dead", "recovered"]
 
@@ -281,37 +281,37 @@ async def test_transaction_that_stays_open_is_read_when_it_commits(database):
             " from gen_random_uuid() as id, duly.clock_now() as now"
         )
         await a_failing_run(database)
-        await looked(database)
+        await watched(database)
         assert len(await noticed(database)) == 1
-        await looked(database)
+        await watched(database)
 
-    await looked(database)
-    await looked(database)
+    await watched(database)
+    await watched(database)
 
     reasons = [one.reason for one, _ in await store.page(database, 1, None, NEWEST, 10)]
     assert reasons == ["slow", "broken"]
 
 
-async def _look_and_crash(database):
+async def _watch_and_crash(database):
     async with database.transaction() as opened:
         assert await store.watch(opened)
         raise ZeroDivisionError
 
 
-async def test_crash_within_a_look_repeats_it_whole(database):
+async def test_crash_within_a_pass_repeats_it_whole(database):
     await a_rule(database, "dead")
     await a_dead_run(database)
     await database.clock.advance(1)
     with pytest.raises(ZeroDivisionError):
-        await _look_and_crash(database)
+        await _watch_and_crash(database)
 
-    await looked(database)
-    await looked(database)
+    await watched(database)
+    await watched(database)
 
     assert await noticed(database) == [("dead", HANDLER)]
 
 
-async def test_processes_that_look_at_once_notice_and_send_once(database):
+async def test_processes_that_watch_at_once_notice_and_send_once(database):
     await a_rule(database, "dead")
     await a_dead_run(database)
     await database.clock.advance(1)
@@ -336,10 +336,10 @@ async def test_two_that_would_send_the_same_send_once(database):
 async def test_restored_database_starts_at_its_own_transactions(database):
     await a_rule(database, "dead")
     await database.execute("update duly.notification_cursor set ended = '9223372036854775000', cluster = 'another'")
-    await looked(database)
+    await watched(database)
     await a_dead_run(database)
 
-    await looked(database)
+    await watched(database)
 
     assert await noticed(database) == [("dead", HANDLER)]
 
@@ -360,14 +360,14 @@ async def test_flood_of_failures_is_noticed_completely_in_few_deliveries_that_sa
     await a_rule(database, "dead", deliveries_max=3, per="PT10M")
     await many_dead_runs(database, 12_000)
     for _ in range(4):
-        await looked(database)
+        await watched(database)
     assert await database.fetchval("select count(*) from duly.notifications") == 12_000
 
     await many_dead_runs(database, 6_000)
     for _ in range(3):
-        await looked(database)
+        await watched(database)
     assert len(await deliveries(database)) == 3
-    await looked(database, 600)
+    await watched(database, 600)
 
     counts = [count for _, count in await deliveries(database)]
     assert (len(counts), sum(counts)) == (4, 18_000)
@@ -386,11 +386,11 @@ async def test_flood_of_failures_is_noticed_completely_in_few_deliveries_that_sa
 async def test_run_that_no_worker_starts_is_late_once(database):
     await a_rule(database, "late", late_after="PT2M")
     run_id = await a_ready_run(database)
-    await looked(database, 119)
+    await watched(database, 119)
     assert await noticed(database) == []
 
-    await looked(database, 2)
-    await looked(database, 60)
+    await watched(database, 2)
+    await watched(database, 60)
 
     [(one, _)] = await store.page(database, 1, None, NEWEST, 10)
     assert (one.event, one.run_id, one.reason) == ("late", run_id, "no worker has started it")
@@ -400,7 +400,7 @@ async def test_started_run_is_not_late(database):
     await a_rule(database, "late", late_after="PT2M")
     await a_leased_run(database)
 
-    await looked(database, 300)
+    await watched(database, 300)
 
     assert await noticed(database) == []
 
@@ -409,9 +409,9 @@ async def test_run_that_no_scheduler_stages_is_late(database):
     await a_rule(database, "late", late_after="PT2M")
     await a_waiting_run(database, delay=60)
 
-    await looked(database, 170)
+    await watched(database, 170)
     assert await noticed(database) == []
-    await looked(database, 11)
+    await watched(database, 11)
 
     assert await noticed(database) == [("late", HANDLER)]
 
@@ -421,7 +421,7 @@ async def test_unroutable_run_is_late(database):
     await a_ready_run(database, handler="nobody-has-it")
     await database.execute("update duly.ready set is_unroutable = true")
 
-    await looked(database, 121)
+    await watched(database, 121)
 
     assert await noticed(database) == [("late", "nobody-has-it")]
 
@@ -429,12 +429,12 @@ async def test_unroutable_run_is_late(database):
 async def test_occurrence_is_absent_when_every_scheduler_is_down(database, clock):
     await a_rule(database, "absent", absent_after="PT30S")
     await an_active_schedule(database, name="nightly", every=3600, anchor=clock.at + timedelta(hours=1))
-    await looked(database, 3600)
-    await looked(database, 29)
+    await watched(database, 3600)
+    await watched(database, 29)
     assert await noticed(database) == []
 
-    await looked(database, 2)
-    await looked(database, 60)
+    await watched(database, 2)
+    await watched(database, 60)
 
     assert await noticed(database) == [("absent", "nightly")]
     assert await deliveries(database) == [("all", 1)], "no scheduler is needed to send it"
@@ -446,8 +446,8 @@ async def test_occurrence_that_was_staged_and_not_started_is_absent(database, cl
     await clock.advance(3600)
     await staged(database)
 
-    await looked(database, 31)
-    await looked(database, 31)
+    await watched(database, 31)
+    await watched(database, 31)
 
     assert await noticed(database) == [("absent", "nightly")]
 
@@ -458,17 +458,17 @@ async def _a_lost_occurrence(database, clock):
     await an_active_schedule(database, name="nightly", every=3600, anchor=clock.at + timedelta(seconds=5))
     await staged(database)
     assert len(await claimed(database, worker_id)) == 1
-    await looked(database, 16)
+    await watched(database, 16)
 
 
 async def test_occurrence_of_a_lost_worker_that_no_scheduler_takes_back_is_absent_once(database, clock):
     await a_rule(database, "absent", absent_after="PT30S")
     await _a_lost_occurrence(database, clock)
-    await looked(database, 28)
+    await watched(database, 28)
     assert await noticed(database) == []
 
-    await looked(database, 2)
-    await looked(database, 60)
+    await watched(database, 2)
+    await watched(database, 60)
 
     [(one, _)] = await store.page(database, 1, None, NEWEST, 10)
     assert (one.event, one.subject) == ("absent", "nightly")
@@ -489,7 +489,7 @@ async def test_occurrence_of_a_lost_worker_that_is_taken_back_in_time_is_not_abs
     await staged(database)
     assert len(await claimed(database, again)) == 1
 
-    await looked(database, 100)
+    await watched(database, 100)
 
     assert await noticed(database) == []
 
@@ -515,11 +515,11 @@ async def test_occurrence_missed_and_then_recorded_as_skipped_is_one_absence(dat
         database, name="nightly", every=3600, anchor=clock.at + timedelta(hours=1), misfire={"policy": "skip"}
     )
     await clock.advance(3600)
-    await looked(database, 31)
+    await watched(database, 31)
     await clock.advance(3000)
     await staged(database)
 
-    await looked(database)
+    await watched(database)
 
     assert await noticed(database) == [("absent", "nightly")]
 
@@ -539,7 +539,7 @@ async def test_another_tenants_runs_are_not_noticed(database):
     await a_rule(database, "late", "dead", "queue_age", late_after="PT1M", queue_age="PT1M")
     await many_ready_runs(database, 3, tenant=2)
 
-    await looked(database, 120)
+    await watched(database, 120)
 
     assert await noticed(database) == []
     assert await noticed(database, tenant=2) == []
@@ -552,14 +552,14 @@ async def test_backlog_is_noticed_once_and_recovers(database):
     await a_rule(database, "queue_age", "recovered", queue_age="PT1M")
     worker_id = await a_worker(database)
     await a_ready_run(database)
-    await looked(database, 61)
-    await looked(database, 30)
+    await watched(database, 61)
+    await watched(database, 30)
     assert await noticed(database) == [("queue_age", "default")]
 
     await database.execute("update duly.workers set until = 'infinity'")
     await claimed(database, worker_id)
-    await looked(database)
-    await looked(database)
+    await watched(database)
+    await watched(database)
 
     assert await noticed(database) == [("queue_age", "default"), ("recovered", "default")]
 
@@ -571,9 +571,9 @@ async def test_pauses_of_everything_queues_and_jobs_are_noticed(database):
     await pause_scope(database, Scope(queue="default"), reason="slow disk", paused_by="me")
     await pause_scope(database, Scope(queue="other"), reason="not ours", paused_by="me")
     await schedule_pause.pause(database, job.job_id, "by hand")
-    await looked(database)
+    await watched(database)
     await resume_scope(database, Scope(queue="default"))
-    await looked(database)
+    await watched(database)
 
     found = await noticed(database)
     assert sorted(found[:3]) == [("paused", "everything"), ("paused", "nightly"), ("paused", "queue default")]
@@ -585,7 +585,7 @@ async def test_pause_of_everything_holds_no_notification(database):
     await a_ready_run(database)
     await pause_scope(database, Scope(), reason="upgrade", paused_by="me")
     await pause_scope(database, Scope(tenant=1), reason="upgrade", paused_by="me")
-    await looked(database)
+    await watched(database)
     worker_id = await a_worker(database, queues=["default", "@notifications"], handlers=[HANDLER, "@notification"])
 
     runs = await claim(database, worker_id, ["default", "@notifications"], [HANDLER, "@notification"], 10)
@@ -600,13 +600,13 @@ async def test_open_circuit_is_noticed_until_it_closes(database):
         " released_at, answers_at) select gen_random_uuid(), 1, 'https://down.example', now, 'open', now, now, now, now, now"
         " from duly.clock_now() as now"
     )
-    await looked(database)
+    await watched(database)
     await database.execute("update duly.destinations set state = 'half_open'")
-    await looked(database)
+    await watched(database)
     assert await noticed(database) == [("circuit_open", "https://down.example")]
 
     await database.execute("update duly.destinations set state = 'closed'")
-    await looked(database)
+    await watched(database)
 
     assert (await noticed(database))[1:] == [("recovered", "https://down.example")]
 
@@ -619,10 +619,10 @@ async def test_rate_limited_rule_sends_the_rest_together(database):
     worker_id = await a_worker(database)
     for _ in range(5):
         await a_dead_run(database, worker_id, retry=ONCE)
-        await looked(database)
+        await watched(database)
     assert await deliveries(database) == [("all", 1), ("all", 1)]
 
-    await looked(database, 600)
+    await watched(database, 600)
 
     assert await deliveries(database) == [("all", 1), ("all", 1), ("all", 3)]
 
@@ -632,11 +632,11 @@ async def test_digest_is_sent_after_its_span(database):
     worker_id = await a_worker(database)
     for _ in range(3):
         await a_dead_run(database, worker_id, retry=ONCE)
-        await looked(database)
-    await looked(database, 3500)
+        await watched(database)
+    await watched(database, 3500)
     assert await deliveries(database) == []
 
-    await looked(database, 100)
+    await watched(database, 100)
 
     assert await deliveries(database) == [("all", 3)]
 
@@ -645,11 +645,11 @@ async def test_quiet_hours_hold_deliveries_until_their_end(database, clock):
     local = clock.at.strftime("%H:%M")  # 09:00 in UTC
     await a_rule(database, "dead", quiet=Quiet(start=local, end="10:00"))
     await a_dead_run(database)
-    await looked(database, 3000)
+    await watched(database, 3000)
     assert await noticed(database) == [("dead", HANDLER)]
     assert await deliveries(database) == []
 
-    await looked(database, 600)
+    await watched(database, 600)
 
     assert await deliveries(database) == [("all", 1)]
 
@@ -672,7 +672,7 @@ async def test_rule_that_a_newer_version_stored_is_logged_and_the_others_are_sen
     )
     await a_dead_run(database)
 
-    await looked(database)
+    await watched(database)
 
     assert await deliveries(database) == [("other", 1)]
     [record] = [one for one in caplog.records if one.getMessage() == "notification_rule_unreadable"]
@@ -682,7 +682,7 @@ async def test_rule_that_a_newer_version_stored_is_logged_and_the_others_are_sen
 async def test_message_names_what_it_left_out(database):
     await a_rule(database, "late", late_after="PT1M")
     await many_ready_runs(database, 300)
-    await looked(database, 120)
+    await watched(database, 120)
     [(run_id,)] = await database.fetch("select run_id from duly.notification_deliveries")
 
     found = await store.message_of(database, run_id, 20)
@@ -698,12 +698,12 @@ async def test_message_names_what_it_left_out(database):
 async def test_deliveries_of_notifications_are_never_noticed(database):
     await a_rule(database, "failed", "dead", "late", late_after="PT1M")
     await a_dead_run(database)
-    await looked(database)
+    await watched(database)
     worker_id = await a_worker(database, queues=["@notifications"], handlers=["@notification"])
     [run] = await claim(database, worker_id, ["@notifications"], ["@notification"], 10)
     await settled(database, worker_id, run, Failed("refused", retryable=False))
-    await looked(database)
-    await looked(database, 120)
+    await watched(database)
+    await watched(database, 120)
 
     assert await noticed(database) == [("dead", HANDLER)]
 
@@ -714,7 +714,7 @@ async def test_each_channel_of_a_rule_gets_its_own_delivery(database):
     await notifications.put_rule(database, 1, "both", RuleSpec(events=["dead"], channels=["ops", "second"]))
     await a_dead_run(database)
 
-    await looked(database)
+    await watched(database)
 
     [(_, delivered)] = await store.page(database, 1, None, NEWEST, 10)
     assert [(one.channel, one.state) for one in delivered] == [("ops", "ready"), ("second", "ready")]
@@ -733,11 +733,11 @@ async def test_channel_in_use_stays(database):
 async def test_rule_made_anew_sends_nothing_of_its_predecessor(database):
     await a_rule(database, "dead", mode="digest")
     await a_dead_run(database)
-    await looked(database)
+    await watched(database)
     await notifications.drop_rule(database, 1, "all")
     await a_rule(database, "dead")
 
-    await looked(database)
+    await watched(database)
 
     assert await deliveries(database) == []
     assert len(await noticed(database)) == 1, "what it noticed stays on record"
@@ -797,7 +797,7 @@ async def test_channel_is_sealed(database):
 async def test_notifications_are_kept_for_their_time(database, clock):
     await a_rule(database, "dead", "recovered")
     await a_dead_run(database)
-    await looked(database)
+    await watched(database)
     await clock.advance(timedelta(days=91))
 
     await database.fetchval(store.SQL["forget"], timedelta(days=90), 100)

@@ -34,7 +34,7 @@ from tests.builders import (
     runs_listed,
     settled,
 )
-from tests.moves.test_notifications import a_rule, looked
+from tests.moves.test_notifications import a_rule, watched
 
 LOOK = timedelta(seconds=20)  # A busy machine is no fault of ours.
 # The server of the tests forgets everything in a crash, and vacuums nothing by itself.
@@ -148,7 +148,7 @@ async def _a_delivery(database, outcome) -> UUID:
     """Let a rule of channel `ops` notice something, and its delivery come to an outcome. Gives its run."""
     worker_id = await a_worker(database, queues=["@notifications"], handlers=["@notification"], lease=timedelta(days=1))
     await a_dead_run(database)
-    await looked(database)
+    await watched(database)
     [run] = await claim(database, worker_id, ["@notifications"], ["@notification"], 10)
     await settled(database, worker_id, run, outcome)
     await database.execute("update duly.workers set version = $1", __version__)

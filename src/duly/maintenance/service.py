@@ -115,7 +115,7 @@ class Maintenance:
             (_TASK_SECONDS, self._run_workflow_tasks, lambda work: work.tasks),
             (_TASK_SECONDS, self._check_dependents, lambda work: work.dependency_checks),
             (_SLOW_TASK_SECONDS, self._expire, _always),
-            (notifications.LOOK_SECONDS, self._notify, _always),
+            (notifications.PASS_SECONDS, self._notify, _always),
             (TICK_SECONDS, self._mind, _always),
             (RESERVATIONS_SECONDS, self._reserve, _always),
             (_SLOW_TASK_SECONDS, self._count_usage, _always),

@@ -1,4 +1,4 @@
-"""`duly notify`: channels, rules, and what rules have noticed."""
+"""`duly notify`: channels, rules, and past notifications."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ RULES: Columns = {
 
 @click.group(cls=ListingGroup)
 def notify() -> None:
-    """Get notified of failed, late and absent runs. Without a command: list what was noticed."""
+    """Get notified of failed, late and absent runs. Without a command: list notifications."""
 
 
 @notify.command("list")
@@ -81,7 +81,7 @@ async def list_notifications(client: AsyncClient, rule: str | None, limit: int) 
 
 
 @notify.command()
-@lists(CHANNELS, "no channels; make one: duly notify put-channel NAME --webhook URL")
+@lists(CHANNELS, "no channels; create one: duly notify put-channel NAME --webhook URL")
 async def channels(client: AsyncClient) -> list[Channel]:
     """List channels, with what became of the latest delivery."""
     return [one async for one in client.channels.list()]
@@ -129,7 +129,7 @@ async def put_channel(
         password = None if password_file is None else _content(password_file)
         if len(recipients) > RECIPIENTS_MAX:
             raise click.UsageError(
-                f"--to is given {len(recipients)} times; the limit is {RECIPIENTS_MAX}: write to a mailing list, or make"
+                f"--to is given {len(recipients)} times; the limit is {RECIPIENTS_MAX}: write to a mailing list, or create"
                 " another channel"
             )
         fields = {"kind": "email", "host": host, "port": port, "sender": sender, "recipients": list(recipients)}
@@ -164,7 +164,7 @@ async def delete_channel(client: AsyncClient, as_json: bool, name: str) -> None:
 
 
 @notify.command()
-@lists(RULES, "no rules; make one: duly notify put-rule NAME --on dead --channel CHANNEL")
+@lists(RULES, "no rules; create one: duly notify put-rule NAME --on dead --channel CHANNEL")
 async def rules(client: AsyncClient) -> list[NotificationRule]:
     """List rules, and how many notifications of each wait to be sent."""
     return [one async for one in client.notifications.rules()]
@@ -223,7 +223,7 @@ async def put_rule(
     deliveries_max: int,
     per: str,
 ) -> None:
-    """Store the rule NAME, new or changed. A new one notices what happens from then on."""
+    """Store the rule NAME, new or changed. A new one covers what happens from then on."""
     if len(channels) > CHANNELS_MAX:
         raise click.UsageError(
             f"--channel is given {len(channels)} times; the limit is {CHANNELS_MAX}: put the rest into another rule"
@@ -248,7 +248,7 @@ async def put_rule(
 @click.argument("name")
 @with_client()
 async def delete_rule(client: AsyncClient, as_json: bool, name: str) -> None:
-    """Delete the rule NAME. What it has noticed stays on record."""
+    """Delete the rule NAME. Its past notifications stay."""
     await client.notifications.delete_rule(name)
     answer(as_json, {"name": name, "deleted": True}, f"rule {name} is deleted")
 

@@ -1,4 +1,4 @@
-"""Notifications: channels, rules, and what rules have noticed."""
+"""Notifications: channels, rules, and past notifications."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class AsyncChannels(AsyncResource):
 
 
 class AsyncNotifications(AsyncResource):
-    """Rules of notifications, by name, and what they have noticed."""
+    """Rules of notifications, by name, and past notifications."""
 
     def list(self, rule: str | None = None, *, page_size: int | None = None) -> AsyncIterator[Notification]:
-        """Return what rules have noticed, or one rule, the newest first; pages are read as they are needed."""
+        """Return the notifications of all rules, or of one, the newest first; pages are read as they are needed."""
         return self._transport.pages(listing(path("notifications"), Notification, rule=rule, page_size=page_size))
 
     def rules(self) -> AsyncIterator[NotificationRule]:

@@ -1,4 +1,4 @@
-"""Notifications: change channels and rules, test a channel; and notice and send, which any process may do at any time."""
+"""Notifications: change channels and rules, test a channel; and watch and send, which any process may do at any time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from duly.store.connection import hints
 from duly.store.connection.database import Database
 from duly.store.tables import notifications as store
 
-LOOK_SECONDS = 1.0
+PASS_SECONDS = 1.0
 
 
 @audited
@@ -89,7 +89,7 @@ async def drop_rule(database: Database, tenant: int, name: str) -> None:
 
 
 async def step(database: Database, log: Log) -> int:
-    """Notice what is new, and send what may be sent now. Returns how many rules were sent for.
+    """Record what is new, and send what may be sent now. Returns the number of rules with new deliveries.
 
     Every process that lives does this about once a second; the database lets one at a time.
     """
@@ -123,7 +123,7 @@ async def keep_watching(database: Database, log: Log) -> None:
             failed = True
         except Exception as error:  # noqa: BLE001 - a fault in here must not end a process that has other work
             log.error("notifications_failed", error=repr(error))
-        await database.clock.sleep(LOOK_SECONDS)
+        await database.clock.sleep(PASS_SECONDS)
 
 
 def _no_channel(name: str) -> NotFound:

@@ -230,7 +230,8 @@ async def _check_rules(database: Database, tenant: int, manifest: Manifest, foun
     known = {one.name for one in await notifications.channels(database, tenant)} if steps else set()
     problems = [
         Problem(
-            (RULES, step.name, "channels", index), f"no channel is named {name!r}; `duly notify put-channel` makes one"
+            (RULES, step.name, "channels", index),
+            f"no channel is named {name!r}; `duly notify put-channel` creates one",
         )
         for step in steps
         for index, name in enumerate(manifest.rules[step.name].spec.channels)

@@ -18,7 +18,7 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("tables/notifications")
-LOOK_MAX = 5_000  # ends, or waiting runs of a rule, that one look judges
+BATCH_MAX = 5_000  # ends, or waiting runs of a rule, that one pass judges
 
 
 class Latest(msgspec.Struct, frozen=True):
@@ -181,7 +181,7 @@ async def test_channel(database: Database, tenant: int, name: str, key: str) -> 
 
 async def watch(database: Database) -> bool:
     """Record what is new for all rules; False: there are no rules, or another process did so just now."""
-    return bool(await database.fetchval(SQL["watch"], LOOK_MAX))
+    return bool(await database.fetchval(SQL["watch"], BATCH_MAX))
 
 
 async def waiting(database: Database) -> list[Waiting]:

@@ -1,4 +1,4 @@
-"""Notifications: channels, rules, and what rules have noticed."""
+"""Notifications: channels, rules, and past notifications."""
 
 from __future__ import annotations
 
@@ -115,21 +115,21 @@ async def read_notification_rule(call: Call[Nothing, None]) -> Response:
     audits=(Action.RULE_SAVED,),
 )
 async def put_notification_rule(call: Call[Nothing, RuleSpec]) -> Response:
-    """Store a rule, new or changed. A new one notices what happens from then on."""
+    """Store a rule, new or changed. A new one covers what happens from then on."""
     await moves.put_rule(call.database, call.tenant, call.name, call.body)
     return Response(200, await _found_rule(call, call.name))
 
 
 @routes.add("DELETE /v1/notification-rules/{name}", responses={204: None}, audits=(Action.RULE_DELETED,))
 async def delete_notification_rule(call: Call[Nothing, None]) -> Response:
-    """Delete a rule. What it has noticed stays on record; what waits to be sent is not sent."""
+    """Delete a rule. Its past notifications stay; those that wait to be sent are not sent."""
     await moves.drop_rule(call.database, call.tenant, call.known_name)
     return Response(204)
 
 
 @routes.add("GET /v1/notifications", responses={200: NotificationList})
 async def list_notifications(call: Call[NotificationQuery, None]) -> Response:
-    """List what rules have noticed, the newest first, with the deliveries that carry it."""
+    """List notifications, the newest first, each with its deliveries."""
     requested = call.query
     of = f"notifications {requested.rule}"
     before = paging.position(requested.page_token, of, int)

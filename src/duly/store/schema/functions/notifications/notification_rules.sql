@@ -49,7 +49,7 @@ begin
     return 'dropped';
 end $$;
 
--- Store a rule, new or changed; what it has noticed and sent stays. A new one notices what happens from now on. Returns whether it is new.
+-- Store a rule, new or changed; its notifications and deliveries stay. A new one covers what happens from now on. Returns whether it is new.
 create or replace function duly.put_notification_rule(
     p_tenant integer, p_name text, p_definition jsonb, p_selects jsonb, p_events text[], p_mode text, p_channels text[],
     p_late_after interval, p_absent_after interval, p_queue_age interval) returns boolean
@@ -90,7 +90,7 @@ begin
     return v_is_new;
 end $$;
 
--- Delete a rule and what it holds to be wrong; the record of what it noticed stays for its time.
+-- Delete a rule with its open states; the notifications stay until they expire.
 create or replace function duly.drop_notification_rule(p_tenant integer, p_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,4 +1,4 @@
--- The monitor of notifications: what happened since the last look, and what is wrong now, for every rule.
+-- The monitor of notifications: record what happened since its last pass, and what is wrong now, for every rule.
 -- docs/decisions/0052-notifications-are-rows-and-deliveries-are-runs.md says why.
 
 -- Let the monitor begin at this moment, unless it is reading for other rules already.
@@ -21,7 +21,7 @@ create or replace function duly.is_selected(p_selects jsonb, p_name text, p_queu
             and case when p_selects ? 'any_tags' then coalesce(p_tags ?| array(select jsonb_array_elements_text(p_selects->'any_tags')), false) else true end)
 $$;
 
--- Take one look for all rules, unless another process did just now: record what is new. Returns whether it looked. Without rules this is one read.
+-- Make one pass for all rules, unless another process did just now: record what is new. Returns whether it made one. Without rules this is one read.
 -- The cursor's row is the lock; it is moved on in the same transaction as the records are written, so a crash repeats both or neither.
 create or replace function duly.watch(p_limit integer) returns boolean
 language plpgsql {planned by index, by loop} as $$
@@ -127,11 +127,11 @@ begin
                        coalesce(judged.name, judged.handler) as subject,
                        judged.mode <> 'on_change' or judged.event = 'absent'
                        or (broken.is_worse and row_number() over (partition by judged.tenant, judged.rule, judged.job_id, judged.event order by judged.finished_at) = 1
-                           and judged.event = broken.event) as is_told
+                           and judged.event = broken.event) as is_notified
                   from judged left join broken on broken.tenant = judged.tenant and broken.rule = judged.rule and broken.job_id = judged.job_id
                  where judged.event = any (judged.events)
                    and (judged.event <> 'absent' or judged.job_id <> judged.run_id)) as found
-         where is_told order by finished_at
+         where is_notified order by finished_at
         on conflict (tenant, rule, key) do nothing),
     healed as materialized (
         select distinct on (ended.job_id) ended.job_id, ended.run_id, ended.finished_at
@@ -233,7 +233,7 @@ begin
      order by waiting.due_at, coalesce(waiting.run_id, waiting.job_id) limit p_limit;
 end $$;
 
--- Judge, for one rule, the runs whose limit has passed since the last look, p_limit of them: each is judged once, when its limit passes. Late is any of them;
+-- Judge, for one rule, the runs whose limit has passed since the last pass, p_limit of them: each is judged once, when its limit passes. Late is any of them;
 -- absent is an occurrence of a schedule.
 create or replace function duly.watch_overdue(
     p_rule duly.notification_rules, p_event text, p_after timestamptz, p_after_id uuid, p_upto timestamptz, p_limit integer, p_now timestamptz)
