@@ -966,6 +966,9 @@ create table duly.notification_rules (
     absent_id    uuid not null default '00000000-0000-0000-0000-000000000000',
     sent_to      bigint not null default 0,             -- the last notification that a delivery carries
     sent_at      timestamptz,
+    -- The file that the rule belongs to, and the definition that it applied last. Null: created by hand.
+    source       text collate "C",
+    applied      jsonb,
     primary key (tenant, name)
 );
 create index notification_rules_watching on duly.notification_rules (looked_at)
