@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,11 @@ from tests.clock import START
 DAY, NEXT_DAY = START.date(), START.date() + timedelta(days=1)
 SUCCESSES = "attempts_succeeded_20261102"
 AGES = timedelta(days=10)
+# Transactions that are open in other sessions.
+OPEN = (
+    "select count(*) from pg_stat_activity"
+    " where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null"
+)
 _numbers = iter(range(1, 1_000_000))
 
 
@@ -62,6 +68,17 @@ async def old_history(database: Database, clock, number: int = 3, **more: Any) -
         taken.append(run.run_id)
     _, bad = await a_leased_run(database, worker_id)
     await settled(database, worker_id, bad, Failed('broken,\n"badly"', retryable=False))
+    await clock.advance(AGES)
+    return taken
+
+
+async def many_old_runs(database: Database, clock, number: int) -> list[Any]:
+    """Leave runs that succeeded in a partition of a day that is long past."""
+    await history.create_partitions(database, 1)
+    worker_id = await a_worker(database)
+    await many_ready_runs(database, number)
+    taken = await claimed(database, worker_id, limit=number)
+    await settle(database, worker_id, [ended(database, run, Succeeded()) for run in taken], RNG)
     await clock.advance(AGES)
     return taken
 
@@ -110,13 +127,17 @@ def replaced(file: Path) -> None:
     file.write_bytes(b"PAR1" + b"x" * (file.stat().st_size - 8) + b"PAR1")
 
 
+class Crash(BaseException):
+    """The end of a process: nothing catches it."""
+
+
 def crashing(real: Any, *, is_carried_out: bool) -> Any:
     """Give a step at which the process crashes: behind it, or before it."""
 
     async def crash(*arguments: Any, **more: Any) -> None:
         if is_carried_out:
             await real(*arguments, **more)
-        raise KeyboardInterrupt
+        raise Crash
 
     return crash
 
@@ -164,12 +185,7 @@ class TestExport:
     async def test_a_partition_of_several_blocks_and_looks_is_whole(self, own_database, clock, files, monkeypatch):
         monkeypatch.setattr(parquet, "BLOCK_BYTES", 20_000)
         monkeypatch.setattr(export, "PAGES_AT_ONCE", 3)
-        await history.create_partitions(own_database, 1)
-        worker_id = await a_worker(own_database)
-        await many_ready_runs(own_database, 1_000)
-        taken = await claimed(own_database, worker_id, limit=1_000)
-        await settle(own_database, worker_id, [ended(own_database, run, Succeeded()) for run in taken], RNG)
-        await clock.advance(AGES)
+        taken = await many_old_runs(own_database, clock, 1_000)
 
         await an_exporter(own_database, files).export_before("succeeded", NEXT_DAY)
 
@@ -187,6 +203,31 @@ class TestExport:
 
         rows = archived_rows(files, (await records(own_database))[SUCCESSES].location)
         assert {(row["scheduled_at"].year, row["due_at"].year) for row in rows} == {(9999, 1)}
+
+    async def test_no_snapshot_is_open_while_an_archive_is_slow(self, own_database, clock, files, monkeypatch):
+        monkeypatch.setattr(parquet, "BLOCK_BYTES", 50_000)
+        monkeypatch.setattr(export, "PAGES_AT_ONCE", 2)
+        await many_old_runs(own_database, clock, 1_000)
+        begun, may_go_on, real = threading.Event(), threading.Event(), parquet.Writer.write
+
+        def slowly(*arguments: Any) -> None:
+            begun.set()
+            assert may_go_on.wait(60)
+            real(*arguments)
+
+        monkeypatch.setattr(parquet.Writer, "write", slowly)
+        exporting = asyncio.create_task(an_exporter(own_database, files).export_before("succeeded", NEXT_DAY))
+        try:
+            await asyncio.to_thread(begun.wait, 60)
+            await asyncio.sleep(0.5)
+            async with asyncio.timeout(20):
+                while await own_database.fetchval(OPEN):
+                    await asyncio.sleep(0.01)
+        finally:
+            may_go_on.set()
+            await exporting
+
+        assert (await records(own_database))[SUCCESSES].rows == 1_000
 
     async def test_two_schedulers_archive_a_partition_once(self, own_database, clock, files):
         await old_history(own_database, clock)
@@ -221,7 +262,7 @@ class TestFailures:
             with monkeypatch.context() as broken:
                 broken.setattr(archive, step, crashing(getattr(archive, step), is_carried_out=is_carried_out))
                 broken.setattr(NewFile, "give_up", lambda _: None)  # a crash tidies nothing up
-                with pytest.raises(KeyboardInterrupt):
+                with pytest.raises(Crash):
                     await an_exporter(own_database, files).export_before("succeeded", day + timedelta(days=1))
             if await is_there(own_database, table):
                 assert await own_database.fetchval(f"select count(*) from duly.{table}") == len(runs), step

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.archive import Archived
+from duly.domain.archive import Archived, ArchiveError
 from duly.domain.jobs.filter import Filter, Span
 from duly.domain.jobs.spec_of import shown_payload
 from duly.domain.runs.options import RunOptions
@@ -97,14 +97,14 @@ class ColdHistory:
     async def run(self, database: Database, tenant: int, run_id: UUID) -> tuple[Row, Row] | None:
         """Read one archived run as the database has it, and what it carried; None: it is in no archive.
 
-        Raises ArchiveError.
+        Raises ArchiveError, also when it takes too long: a part of its attempts would be wrong.
         """
         everything = UUID(int=run_id.int + 1)
         found = await archive.readable(database, tenant, run_id, everything, (_FIRST_DAY, _LAST_DAY))
         if not found:
             return None
         async with self._room:
-            rows = await asyncio.to_thread(self._run, found, tenant, run_id)
+            rows = await asyncio.to_thread(self._run, found, tenant, run_id, database.clock.monotonic)
         above = await archive.rules_above(database, tenant)
         return None if not rows else (assembled(None, rows), {**_carried(rows), "redact_above": above})
 
@@ -137,10 +137,17 @@ class ColdHistory:
                 rows = _distinct(merge(rows, new, key=lambda row: row["run_id"].int, reverse=True))
         return rows[:size], rows[size - 1]["run_id"] if len(rows) > size - 1 else None
 
-    def _run(self, found: Sequence[Archived], tenant: int, run_id: UUID) -> list[Row]:
-        rows = list[Row]()
+    def _run(
+        self, found: Sequence[Archived], tenant: int, run_id: UUID, monotonic: Callable[[], float]
+    ) -> list[Row]:
+        deadline, rows = monotonic() + self._seconds_max, list[Row]()
         with parquet.engine() as asked:
             for part in self._parts(found, tenant, (run_id, UUID(int=run_id.int + 1))):
+                if monotonic() > deadline:
+                    raise ArchiveError(
+                        f"run {run_id} was not read from the archive within {self._seconds_max:g} s: "
+                        "ask for it in a list of runs with a time range"
+                    )
                 asked.register("part", part.read(None))
                 answer = asked.sql("select * from part where tenant = ? and run_id = ?", params=[tenant, str(run_id)])
                 rows += _rows(answer)

@@ -8,7 +8,9 @@ file was read back and counted, and only those that it has.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from datetime import date, timedelta
+from typing import Any
 from uuid import UUID
 
 from duly.clock import Rng
@@ -25,6 +27,7 @@ KINDS = ("succeeded", "failed")
 LEASE = timedelta(minutes=15)
 RETRY = timedelta(minutes=5)
 PAGES_AT_ONCE = 1_024  # 8 MiB; so no snapshot is old
+COPIES_AT_ONCE = 2
 _DELETED_MAX = 1_000
 
 
@@ -112,13 +115,20 @@ class Exporter:
         """Write the rows into the file, a block while the next one is read. Raises ArchiveError."""
         feed = _Feed(await asyncio.to_thread(lambda: parquet.Writer(self._files.create(found.location))))
         try:
-            for first in range(0, await archive.pages(self._database, selection.source), PAGES_AT_ONCE):
-                await archive.copy_rows(self._database, selection, first, first + PAGES_AT_ONCE, feed.put)
-                await self._renew(found.name)
+            looks = iter(range(0, await archive.pages(self._database, selection.source), PAGES_AT_ONCE))
+            await _all_of(self._copy_pages(selection, found.name, looks, feed) for _ in range(COPIES_AT_ONCE))
             return await feed.finish()
         except BaseException:
             await feed.give_up()
             raise
+
+    async def _copy_pages(self, selection: Selection, name: str, looks: Iterator[int], feed: _Feed) -> None:
+        """Copy the pages that no other copy of the same partition has taken."""
+        for first in looks:
+            pages = _Pages(feed)
+            await archive.copy_rows(self._database, selection, first, first + PAGES_AT_ONCE, pages.put)
+            await pages.hand_over()
+            await self._renew(name)
 
     async def _renew(self, name: str) -> None:
         if not await archive.renew(self._database, name, self._holder, LEASE):
@@ -180,14 +190,16 @@ class _Feed:
         self._writer = writer
         self._gathered: list[bytes] = []
         self._bytes = 0
+        self._turn = asyncio.Lock()
         self._written: asyncio.Future[None] | None = None
 
-    async def put(self, lines: bytes) -> None:
-        """Take whole lines in. Raises ArchiveError."""
-        self._gathered.append(bytes(lines))
-        self._bytes += len(lines)
-        if self._bytes >= parquet.BLOCK_BYTES:
-            await self._flush()
+    async def take(self, lines: Sequence[bytes], size: int) -> None:
+        """Take whole lines in, and wait while the block before theirs is written. Raises ArchiveError."""
+        async with self._turn:
+            self._gathered += lines
+            self._bytes += size
+            if self._bytes >= parquet.BLOCK_BYTES:
+                await self._flush()
 
     async def finish(self) -> Contents:
         """Write what is left, and finish the file. Raises ArchiveError."""
@@ -204,13 +216,49 @@ class _Feed:
     async def _flush(self) -> None:
         await self._settled()
         if self._gathered:
-            block, self._gathered, self._bytes = b"".join(self._gathered), [], 0
+            block, self._gathered, self._bytes = self._gathered, [], 0
             self._written = asyncio.ensure_future(asyncio.to_thread(self._writer.write, block))
 
     async def _settled(self) -> None:
         if self._written is not None:
-            await self._written
+            await asyncio.shield(self._written)  # a thread that writes cannot be cancelled
             self._written = None
+
+
+class _Pages:
+    """The rows of some pages. They reach the feed together, so that runs of one time stay together in the file.
+
+    They wait here until their copy is over, so that no slow archive holds its snapshot, unless they are a whole block.
+    """
+
+    def __init__(self, feed: _Feed) -> None:
+        self._feed = feed
+        self._lines: list[bytes] = []
+        self._bytes = 0
+
+    async def put(self, lines: bytes) -> None:
+        """Take whole lines in. Raises ArchiveError."""
+        self._lines.append(bytes(lines))
+        self._bytes += len(lines)
+        if self._bytes >= parquet.BLOCK_BYTES:
+            await self.hand_over()
+
+    async def hand_over(self) -> None:
+        """Pass to the feed what is here. Raises ArchiveError."""
+        lines, size = self._lines, self._bytes
+        self._lines, self._bytes = [], 0
+        await self._feed.take(lines, size)
+
+
+async def _all_of(copies: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Carry out copies side by side. The first error ends them all, and is raised."""
+    tasks = [asyncio.ensure_future(copy) for copy in copies]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _lost(name: str) -> ArchiveError:
