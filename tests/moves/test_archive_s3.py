@@ -1,21 +1,26 @@
 """The archive in an S3-compatible store: a real server, and what can be wrong with it."""
 
+import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from pyarrow import fs
 
 from duly.clock import host_now
-from duly.domain.archive import ArchiveError, ArchivePlace, read_place
+from duly.domain.archive import ArchiveDamaged, ArchiveError, ArchivePlace, read_place
 from duly.domain.diagnosis.doctor import findings
 from duly.domain.tenancy.api_key import Secret
+from duly.moves.archive import parquet
 from duly.moves.archive.cold import ColdHistory
 from duly.moves.archive.export import RETRY, check_record
 from duly.outbound import archive_files
@@ -29,9 +34,24 @@ START_SECONDS = 60.0
 WEED = Path(sys.executable).with_name("weed")
 
 
+class Store(msgspec.Struct, frozen=True):
+    """A running server, with one bucket, `history`, for one account."""
+
+    url: str
+    process_id: int
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Let it answer nothing in this block: connections to it stay open."""
+        os.kill(self.process_id, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.process_id, signal.SIGCONT)
+
+
 @pytest.fixture(scope="session")
-def endpoint(tmp_path_factory) -> Iterator[str]:
-    """A server with one bucket, `history`, for one account."""
+def store(tmp_path_factory) -> Iterator[Store]:
     folder = tmp_path_factory.mktemp("s3")
     actions = ["Admin", "Read", "Write", "List"]
     account = {"name": "duly", "credentials": [{"accessKey": ACCESS, "secretKey": SECRET}], "actions": actions}
@@ -49,10 +69,23 @@ def endpoint(tmp_path_factory) -> Iterator[str]:
     try:
         url = f"http://127.0.0.1:{port}"
         make_bucket(url, folder / "log")
-        yield url
+        yield Store(url, server.pid)
     finally:
         server.kill()  # asked to stop, it takes half a minute
         server.wait()
+
+
+@pytest.fixture
+def endpoint(store) -> str:
+    return str(store.url)
+
+
+@pytest.fixture
+def hasty(monkeypatch) -> None:
+    """Give a store up soon."""
+    monkeypatch.setattr(archive_files, "_CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(archive_files, "_REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(archive_files, "_TRIES", 1)
 
 
 def free_ports(number: int) -> list[int]:
@@ -130,6 +163,93 @@ async def test_a_store_that_refuses_stops_the_archive_and_nothing_else_and_then_
     await clock.advance(timedelta(days=60))
     await maintenance.archive()
     assert files.size(record.location) is None
+
+
+@pytest.mark.parametrize("step", ["open_output_stream", "write", "read_back", "size"])
+async def test_a_store_that_falls_silent_during_an_export_loses_nothing(
+    own_database, clock, store, hasty, monkeypatch, step
+):
+    runs = await old_history(own_database, clock)
+    owner = {"open_output_stream": ArchiveFiles, "write": parquet.Writer, "read_back": parquet, "size": ArchiveFiles}
+    name = "create" if step == "open_output_stream" else step
+    with monkeypatch.context() as broken, ExitStack() as silence:
+        real = getattr(owner[step], name)
+
+        def silently(*arguments: Any) -> Any:
+            broken.setattr(owner[step], name, real)
+            silence.enter_context(store.silent())
+            return real(*arguments)
+
+        broken.setattr(owner[step], name, silently)
+        maintenance = maintenance_of(own_database, ArchiveFiles(place(store.url)))
+        with pytest.raises(ArchiveError, match="cannot be"):
+            await maintenance.archive()
+        await maintenance.keep_history()
+        await maintenance._sweep()
+
+    assert await own_database.fetchval(f"select count(*) from duly.{SUCCESSES}") == len(runs)
+    facts = await system.read(own_database, host_now)
+    [finding] = [one for one in findings(facts) if one.code == "archive_failing"]
+    assert "that the store answers" in finding.message
+    await clock.advance(RETRY)
+    await maintenance_of(own_database, ArchiveFiles(place(store.url))).archive()
+    assert (await records(own_database))[SUCCESSES].state == "dropped"
+    assert await archive.failing(own_database) == []
+
+
+async def test_a_verified_archive_is_not_made_anew_because_its_store_does_not_answer(
+    own_database, clock, store, hasty, monkeypatch
+):
+    await old_history(own_database, clock)
+    async with own_database.transaction() as reader:
+        await reader.fetch("select count(*) from duly.attempts")
+        await maintenance_of(own_database, ArchiveFiles(place(store.url))).archive()
+    before = (await records(own_database))[SUCCESSES]
+    assert before.state == "verified"
+
+    with store.silent(), pytest.raises(ArchiveError, match="cannot be read"):
+        await maintenance_of(own_database, ArchiveFiles(place(store.url))).archive()
+    await clock.advance(RETRY)
+    wrong = place(store.url, secret_key=Secret("another-secret-key"))
+    with pytest.raises(ArchiveError, match="cannot be read"):
+        await maintenance_of(own_database, ArchiveFiles(wrong)).archive()
+    await clock.advance(RETRY)
+    with monkeypatch.context() as broken, ExitStack() as silence:
+        real = parquet.read_back
+
+        def silently(stream: Any) -> Any:
+            silence.enter_context(store.silent())
+            return real(stream)
+
+        broken.setattr(parquet, "read_back", silently)
+        with pytest.raises(ArchiveError, match="cannot be read"):
+            await maintenance_of(own_database, ArchiveFiles(place(store.url))).archive()
+
+    after = (await records(own_database))[SUCCESSES]
+    assert (after.state, after.location) == ("verified", before.location)
+    await clock.advance(RETRY)
+    await maintenance_of(own_database, ArchiveFiles(place(store.url))).archive()
+    dropped = (await records(own_database))[SUCCESSES]
+    assert (dropped.state, dropped.location) == ("dropped", before.location)
+
+
+async def test_a_verified_archive_that_was_deleted_from_its_store_is_made_anew(own_database, clock, store):
+    runs = await old_history(own_database, clock)
+    files = ArchiveFiles(place(store.url))
+    async with own_database.transaction() as reader:
+        await reader.fetch("select count(*) from duly.attempts")
+        await maintenance_of(own_database, files).archive()
+    before = (await records(own_database))[SUCCESSES]
+    files.delete(before.location)
+
+    with pytest.raises(ArchiveDamaged, match="Restore it"):
+        await maintenance_of(own_database, files).archive()
+    await clock.advance(RETRY)
+    await maintenance_of(own_database, files).archive()
+
+    after = (await records(own_database))[SUCCESSES]
+    assert (after.state, after.rows) == ("dropped", len(runs))
+    assert after.location != before.location
 
 
 def test_a_secret_is_no_part_of_the_url():

@@ -43,6 +43,10 @@ class ArchiveError(DulyError):
     """An archive that cannot be written, read or trusted; the message says which and why."""
 
 
+class ArchiveDamaged(ArchiveError):
+    """A file of the archive that is gone, or does not have what it should: reading it again does not help."""
+
+
 class ArchivePlace(msgspec.Struct, frozen=True):
     """The place of archives: below a folder, or below a bucket with a prefix."""
 

@@ -13,12 +13,13 @@ from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from duly.domain.archive import INSTALL, ArchiveError, ArchivePlace
+from duly.domain.archive import INSTALL, ArchiveDamaged, ArchiveError, ArchivePlace
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _PARTIAL = ".partial"
+_READ_BYTES = 8 * 1024 * 1024
 _CONNECT_SECONDS, _REQUEST_SECONDS, _TRIES = 5.0, 20.0, 3
 
 
@@ -40,9 +41,15 @@ class ArchiveFiles:
 
     @contextmanager
     def reading(self, location: str) -> Iterator[Any]:
-        """Open a file to read."""
+        """Open a file to read. Raises ArchiveDamaged, where there is none."""
         with self.explained("read", location), self._files.open_input_file(self._path(location)) as stream:
             yield stream
+
+    def read_all(self, location: str) -> None:
+        """Read every byte of a file: it is there, and its store answers. Raises ArchiveDamaged, where there is none."""
+        with self.reading(location) as stream:
+            while stream.read(_READ_BYTES):
+                pass
 
     def size(self, location: str) -> int | None:
         """Return the size of a file in bytes; None where there is none."""
@@ -82,7 +89,8 @@ class ArchiveFiles:
             yield
         except (OSError, _arrow_error()) as error:
             where = self.place.text(location)
-            raise ArchiveError(f"{where} cannot be {done}: {self._words(error)}. {self._remedy(error)}") from None
+            kind = ArchiveDamaged if done == "read" and isinstance(error, FileNotFoundError) else ArchiveError
+            raise kind(f"{where} cannot be {done}: {self._words(error)}. {self._remedy(error)}") from None
 
     def _words(self, error: Exception) -> str:
         """Return an error in one line, without credentials."""

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from duly.clock import Rng
-from duly.domain.archive import Archived, ArchiveError, Contents
+from duly.domain.archive import Archived, ArchiveDamaged, ArchiveError, Contents
 from duly.log import Log
 from duly.moves.archive import parquet
 from duly.outbound.archive_files import ArchiveFiles
@@ -135,10 +135,13 @@ class Exporter:
             raise _lost(name)
 
     async def _check_again(self, found: Archived) -> None:
-        """Read a file back that was verified a while ago. Raises ArchiveError, when it is to be written anew."""
+        """Read a file back that was verified a while ago. If it is gone or damaged, it is written anew the next time.
+
+        Raises ArchiveError.
+        """
         try:
             await asyncio.to_thread(check_record, self._files, found)
-        except ArchiveError:
+        except ArchiveDamaged:
             await archive.redo(self._database, found.name, self._holder)
             raise
 
@@ -163,22 +166,23 @@ class Exporter:
 
 
 def check_record(files: ArchiveFiles, found: Archived) -> None:
-    """Read a file of the archive back: it has what its record says. Raises ArchiveError."""
+    """Read a file of the archive back: it has what its record says. Raises ArchiveError, ArchiveDamaged."""
     assert found.rows is not None
     assert found.checksum is not None
     check(files, found.location, found.rows, found.checksum, found.bytes or 0)
 
 
 def check(files: ArchiveFiles, location: str, rows: int, checksum: int, size: int) -> None:
-    """Read a file of the archive back: it has these rows. Raises ArchiveError."""
+    """Read a file of the archive back: it has these rows. Raises ArchiveError; ArchiveDamaged, if the store has answered."""
+    where = files.place.text(location)
     with files.reading(location) as stream:
-        where = files.place.text(location)
         try:
             found = parquet.read_back(stream)
-        except ArchiveError as error:
-            raise ArchiveError(f"{where} cannot be used: {error}") from None
+        except ArchiveDamaged as error:
+            files.read_all(location)  # raises another error, if it is the store that fails
+            raise ArchiveDamaged(f"{where} cannot be used: {error}") from None
     if found != (rows, checksum) or files.size(location) != size:
-        raise ArchiveError(
+        raise ArchiveDamaged(
             f"{where} has {found[0]:,} rows with checksum {found[1]}; it should have {rows:,} with {checksum}"
         )
 

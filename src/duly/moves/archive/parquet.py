@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from duly.domain.archive import COLUMNS, MOMENTS, ArchiveError, Contents
+from duly.domain.archive import COLUMNS, MOMENTS, ArchiveDamaged, ArchiveError, Contents
 from duly.outbound.archive_files import NewFile
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ class Writer:
 
 
 def read_back(stream: Any) -> tuple[int, int]:
-    """Read a whole file: the number of its rows, and the sum of their hashes. Raises ArchiveError."""
+    """Read a whole file: the number of its rows, and the sum of their hashes. Raises ArchiveDamaged.
+
+    That is also raised when the file cannot be read to its end, because the errors do not differ.
+    """
     import duckdb
     import pyarrow as pa
     from pyarrow import parquet
@@ -78,13 +81,13 @@ def read_back(stream: Any) -> tuple[int, int]:
     try:
         file = parquet.ParquetFile(stream, page_checksum_verification=True)
         if not file.schema_arrow.equals(_schema()):
-            raise ArchiveError("it has other columns")
+            raise ArchiveDamaged("it has other columns")
         batches = file.iter_batches(_ROWS_AT_ONCE, use_threads=True)
         with engine() as asked:
             asked.register("rows", pa.RecordBatchReader.from_batches(_schema(), batches))
             rows, checksum = asked.execute(_SUM).fetchall()[0]
     except (pa.ArrowException, OSError, duckdb.Error) as error:
-        raise ArchiveError(f"it is not whole: {' '.join(str(error).split())[:300]}") from None
+        raise ArchiveDamaged(f"it is not whole: {' '.join(str(error).split())[:300]}") from None
     return int(rows), int(checksum)
 
 
