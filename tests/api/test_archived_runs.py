@@ -196,6 +196,20 @@ async def test_an_archived_run_is_shown_with_all_that_it_had(own_database, clock
     assert (await api.get(f"/v1/runs/{uuid4()}")).status_code == 404
 
 
+async def test_a_run_that_takes_too_long_to_read_is_a_problem_and_not_half_a_run(
+    own_database, clock, files, api, monkeypatch
+):
+    [run_id] = await ended_runs(own_database, 1)
+    await archived(own_database, clock, files)
+    ticks = iter(range(1_000_000))
+    monkeypatch.setattr(clock, "monotonic", lambda: next(ticks) * cold.SECONDS_MAX * 1.1)
+
+    answer = await api.get(f"/v1/runs/{run_id}")
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "archive_unavailable")
+    assert "in time" in answer.json()["detail"]
+
+
 async def test_a_rule_of_redaction_holds_for_archived_runs_too(own_database, clock, files, api):
     [run_id] = await ended_runs(own_database, 1, payload='{"card": "4111-1111", "n": 1}')
     await archived(own_database, clock, files)

@@ -168,7 +168,7 @@ def _pointer(base: str, field: str) -> str:
 
 def _detail_of(error: Exception, code: str) -> str:
     if code == "archive_unavailable":
-        return "The archive of history did not answer, or its file is not whole."
+        return "The archive of history did not answer in time, or its file is not whole."
     if code == "unavailable":
         return "The database did not respond in time; a write may or may not have been done."
     if isinstance(error, InvalidManifest):

@@ -137,9 +137,7 @@ class ColdHistory:
                 rows = _distinct(merge(rows, new, key=lambda row: row["run_id"].int, reverse=True))
         return rows[:size], rows[size - 1]["run_id"] if len(rows) > size - 1 else None
 
-    def _run(
-        self, found: Sequence[Archived], tenant: int, run_id: UUID, monotonic: Callable[[], float]
-    ) -> list[Row]:
+    def _run(self, found: Sequence[Archived], tenant: int, run_id: UUID, monotonic: Callable[[], float]) -> list[Row]:
         deadline, rows = monotonic() + self._seconds_max, list[Row]()
         with parquet.engine() as asked:
             for part in self._parts(found, tenant, (run_id, UUID(int=run_id.int + 1))):
