@@ -233,6 +233,20 @@ async def test_a_verified_archive_is_not_made_anew_because_its_store_does_not_an
     assert (dropped.state, dropped.location) == ("dropped", before.location)
 
 
+async def test_a_question_to_a_silent_store_ends_in_time(own_database, clock, store, hasty):
+    runs = await old_history(own_database, clock)
+    await maintenance_of(own_database, ArchiveFiles(place(store.url))).archive()
+    cold = ColdHistory(ArchiveFiles(place(store.url)), seconds_max=0.2)
+
+    with store.silent():
+        for _ in range(3):  # one more than are asked at once
+            with pytest.raises(ArchiveError, match=r"did not answer within 0.4 s"):
+                await cold.run(own_database, 1, runs[0])
+
+    patient = ColdHistory(ArchiveFiles(place(store.url)))
+    assert await patient.run(own_database, 1, runs[0]) is not None
+
+
 async def test_a_verified_archive_that_was_deleted_from_its_store_is_made_anew(own_database, clock, store):
     runs = await old_history(own_database, clock)
     files = ArchiveFiles(place(store.url))

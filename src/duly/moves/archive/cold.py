@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from heapq import merge
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -33,6 +33,7 @@ from duly.store.tables import archive
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
 AT_ONCE_MAX = 2
 SECONDS_MAX = 6.0
 _PREVIEW_CHARACTERS_MAX = 200
@@ -88,10 +89,9 @@ class ColdHistory:
         if not found:
             return hot
         above = await archive.rules_above(database, tenant)
-        async with self._room:
-            rows, reached = await asyncio.to_thread(
-                self._page, found, tenant, chosen, (since, before), size, database.clock.monotonic
-            )
+        rows, reached = await self._in_time(
+            lambda: self._page(found, tenant, chosen, (since, before), size, database.clock.monotonic)
+        )
         return _together(hot, [_listed(row, above) for row in rows], reached, size)
 
     async def run(self, database: Database, tenant: int, run_id: UUID) -> tuple[Row, Row] | None:
@@ -103,8 +103,7 @@ class ColdHistory:
         found = await archive.readable(database, tenant, run_id, everything, (_FIRST_DAY, _LAST_DAY))
         if not found:
             return None
-        async with self._room:
-            rows = await asyncio.to_thread(self._run, found, tenant, run_id, database.clock.monotonic)
+        rows = await self._in_time(lambda: self._run(found, tenant, run_id, database.clock.monotonic))
         above = await archive.rules_above(database, tenant)
         return None if not rows else (assembled(None, rows), {**_carried(rows), "redact_above": above})
 
@@ -112,6 +111,25 @@ class ColdHistory:
         """Read an archive back and compare it with its record. Raises ArchiveError."""
         async with self._room:
             await asyncio.to_thread(check_record, self._files, found)
+
+    async def _in_time(self, ask: Callable[[], T]) -> T:
+        """Ask in a thread, when there is room. Raises ArchiveError, also when there is no answer in twice the time.
+
+        A store that does not answer keeps its thread and its room, until the store's own limits end it.
+        """
+        try:
+            async with asyncio.timeout(2 * self._seconds_max):
+                await self._room.acquire()
+                asking = asyncio.ensure_future(asyncio.to_thread(ask))
+                asking.add_done_callback(self._make_room)
+                return await asyncio.shield(asking)
+        except TimeoutError:
+            raise ArchiveError(f"the archive did not answer within {2 * self._seconds_max:g} s") from None
+
+    def _make_room(self, asked: asyncio.Future[Any]) -> None:
+        self._room.release()
+        if not asked.cancelled():
+            asked.exception()  # It is not logged as unseen, when nobody waits for it any more.
 
     def _page(
         self,
