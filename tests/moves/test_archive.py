@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import threading
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,25 @@ class TestExport:
 
         assert list(await records(own_database)) == [SUCCESSES]
         assert len(files_in(files)) == 1
+
+    async def test_a_partition_that_is_read_for_a_moment_is_dropped_in_the_same_round(
+        self, own_database, clock, files, monkeypatch
+    ):
+        await old_history(own_database, clock)
+        answers, real = list[str](), archive.drop
+        async with AsyncExitStack() as reading:
+            reader = await reading.enter_async_context(own_database.transaction())
+            await reader.fetch("select count(*) from duly.attempts")
+
+            async def dropped(*arguments: Any) -> str:
+                answers.append(await real(*arguments))
+                await reading.aclose()
+                return answers[-1]
+
+            monkeypatch.setattr(archive, "drop", dropped)
+            await an_exporter(own_database, files).export_before("succeeded", NEXT_DAY)
+
+        assert answers == ["busy", "dropped"]
 
     async def test_a_partition_that_somebody_reads_is_dropped_the_next_time(self, own_database, clock, files):
         await old_history(own_database, clock)

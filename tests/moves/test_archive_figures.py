@@ -1,4 +1,4 @@
-"""How fast a day goes into the archive, and what its drop costs others.
+"""How fast a day goes into the archive, what its drop costs others, and how long `duly verify` takes.
 
 [ATTEMPTS=1000000] pytest -m proof --timeout 0 -s tests/moves/test_archive_figures.py
 """
@@ -55,6 +55,7 @@ class Figures(msgspec.Struct):
     claim_seconds: float  # the slowest round of submit, claim and settle beside the drop
     page_seconds: float
     memory_bytes: int
+    verify_seconds: float  # `duly verify`, before the export
 
 
 async def measured(database: Database, clock: Any, files: ArchiveFiles, attempts: int) -> Figures:
@@ -67,28 +68,31 @@ async def measured(database: Database, clock: Any, files: ArchiveFiles, attempts
             await connection.execute(FILL, first, last, START, timedelta(hours=14), attempts, timeout=600)
     await database.execute("alter table duly.attempts enable trigger user")
     await database.execute("vacuum analyze duly.attempts_succeeded_20261102")
+    verify_seconds = await verified(database)
     await clock.advance(timedelta(days=9))
     await history.create_partitions(database, 1)
     exporter = Exporter(database, files, rng=Rng(1), log=Log("test"))
 
-    dropping: list[float] = []
+    dropping, beside = list[float](), list[float]()
     real = archive.drop
 
     async def timed(*arguments: Any) -> str:
+        entered = time.monotonic()
         async with claiming(database) as rounds, watching(database) as seen:
             await asyncio.sleep(1.0)
             began = time.monotonic()
             done = await real(*arguments)
             files_seconds = time.monotonic() - began
             await asyncio.sleep(1.0)
-        dropping.extend((seen.gone_at - began, files_seconds, max(seen.waits), max(rounds)))
+        dropping[:] = (seen.gone_at - began, files_seconds, max(seen.waits), max(rounds))
+        beside.append(time.monotonic() - entered)
         return done
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(archive, "drop", timed)
         began = time.monotonic()
         await exporter.export_before("succeeded", clock.at.date() - timedelta(days=7))
-        elapsed = time.monotonic() - began - 2.0 - dropping[1]
+        elapsed = time.monotonic() - began - sum(beside)
     [record] = await archive.page(database, "", 10)
     assert (record.state, record.rows) == ("dropped", attempts)
 
@@ -100,7 +104,19 @@ async def measured(database: Database, clock: Any, files: ArchiveFiles, attempts
     assert len(page.rows) == 50
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     gone, removed, lock, claim = dropping
-    return Figures(attempts / elapsed, (record.bytes or 0) / attempts, gone, removed, lock, claim, page_seconds, memory)
+    rate, size = attempts / elapsed, (record.bytes or 0) / attempts
+    return Figures(rate, size, gone, removed, lock, claim, page_seconds, memory, verify_seconds)
+
+
+async def verified(database: Database) -> float:
+    """Check all promises, and return how long it took."""
+    unhurried = database.beside(1, command_timeout=3_600)
+    began = time.monotonic()
+    try:
+        assert await history.verify(unhurried) == []
+    finally:
+        await unhurried.close()
+    return time.monotonic() - began
 
 
 @asynccontextmanager
@@ -169,4 +185,5 @@ async def test_a_day_of_ten_million_attempts_goes_into_the_archive(own_database,
     assert found.rows_per_second >= 150_000
     assert found.drop_seconds <= 1.0
     assert found.lock_seconds <= 1.0
+    assert found.verify_seconds <= 60.0
     assert found.claim_seconds <= 1.0

@@ -28,6 +28,8 @@ LEASE = timedelta(minutes=15)
 RETRY = timedelta(minutes=5)
 PAGES_AT_ONCE = 1_024  # 8 MiB; so no snapshot is old
 COPIES_AT_ONCE = 2
+DROP_TRIES_MAX = 5  # before the next round, which reads the whole file back first
+_DROP_PAUSE_SECONDS = 1.0  # others get their locks meanwhile
 _DELETED_MAX = 1_000
 
 
@@ -147,6 +149,11 @@ class Exporter:
 
     async def _drop(self, found: Archived) -> None:
         done = await archive.drop(self._database, found.name, self._holder)
+        for _ in range(DROP_TRIES_MAX - 1):
+            if done != "busy":
+                break
+            await self._database.clock.sleep(_DROP_PAUSE_SECONDS)
+            done = await archive.drop(self._database, found.name, self._holder)
         if done == "dropped":
             self._log.info("partition_dropped", name=found.name)
         elif done == "changed":
