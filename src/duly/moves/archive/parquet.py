@@ -1,7 +1,7 @@
 """Files of the archive: rows in Parquet, compressed with zstd, and their check.
 
 Rows come as CSV in blocks. Each block is one row group, so memory is bounded by a few blocks however many rows there
-are: the process has up to 500 MiB. The database sends a hash beside each row; the file is read back, and the hashes of
+are: the process has up to 600 MiB. The database sends a hash beside each row; the file is read back, and the hashes of
 what it has must have the same sum.
 """
 
