@@ -10,7 +10,7 @@ from duly.moves.cancel import cancel_job
 from duly.store.boxes import history
 from duly.store.connection.database import Database
 from tests.end_to_end.client import read_ledger
-from tests.end_to_end.house import LEASE_SECONDS, House, wait_until
+from tests.end_to_end.house import House, wait_until
 
 DRAIN_SECONDS = 60.0
 
@@ -57,7 +57,7 @@ def gathered(house: House) -> Evidence:
         " started_at, finished_at from duly.attempts"
     )
     departures = house.ask(
-        f"select worker_id::text, safe_until + interval '{LEASE_SECONDS / 3} s' from duly.expired_workers"
+        f"select worker_id::text, safe_until + interval '{house.lease_seconds / 3} s' from duly.expired_workers"
     )
     return Evidence(
         read_ledger(house.ledger),

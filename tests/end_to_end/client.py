@@ -58,6 +58,17 @@ async def submit_lasting(url: str, ledger: Path, number: int, key: str) -> None:
         write(file, answers, asked)
 
 
+async def submit_staged(url: str, ledger: Path, number: int, begin: float, end: float, key: str) -> list[str]:
+    """Submit runs that fall due evenly from `begin` to `end` seconds from now. Gives their ids."""
+    delays = (timedelta(seconds=begin + (end - begin) * turn / number) for turn in range(number))
+    jobs = [Submission("quick", "{}", "default", 5, None, delay, PLAIN) for delay in delays]
+    async with Database(url) as database:
+        answers, asked = await _until_answered(partial(submit_many, database, jobs, key=key))
+    with ledger.open("ab", buffering=0) as file:
+        write(file, answers, asked)
+    return [str(answer.job_id) for answer in answers]
+
+
 async def _submit_schedules(database: Database, name: str, file: BinaryIO, schedules: int) -> None:
     for number in range(schedules):
         schedule = Recurring("quick", "{}", "default", 5, every_shape(1), f"{name}-{number}", PLAIN)

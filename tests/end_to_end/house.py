@@ -39,6 +39,7 @@ class House:
         self.source = SOURCE
         self.sink = folder / "sink"
         self.ledger = folder / "ledger"
+        self.lease_seconds = LEASE_SECONDS
         self.strikes: list[Strike] = []
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -69,7 +70,7 @@ class House:
 
     def start_worker(self, name: str, *, slots: int = 20, url: str | None = None) -> None:
         """Start a worker, which may have a way of its own to the database."""
-        self.start("worker", name, LEASE_SECONDS, slots, url=url)
+        self.start("worker", name, self.lease_seconds, slots, url=url)
 
     def kill(self, name: str, *, stays_dead: bool = False) -> Strike:
         """Kill a scheduler or a worker, as a failing machine would, and start another in its place unless it stays dead."""
@@ -80,7 +81,7 @@ class House:
         process.wait()
         if not stays_dead:
             self.start_worker(name) if name.startswith("worker") else self.start_scheduler(name)
-        return self._struck(name.rstrip("0123456789"), process.pid, at)
+        return self.struck(name.rstrip("0123456789"), process.pid, at)
 
     def freeze(self, name: str) -> float:
         """Stop a part as a hypervisor would. Gives the moment."""
@@ -97,9 +98,10 @@ class House:
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not self.server.is_running, 30)
         self.server.revive()
-        return self._struck("postgresql", pid, at)
+        return self.struck("postgresql", pid, at)
 
-    def _struck(self, what: str, pid: int, at: float) -> Strike:
+    def struck(self, what: str, pid: int, at: float) -> Strike:
+        """Write down a blow that is over."""
         self.strikes.append(Strike(what, pid, at, time.time()))
         return self.strikes[-1]
 
