@@ -29,9 +29,9 @@ class Pair:
         self._binaries = find_binaries(None, account_for(folder / "primary"))
         if not (self._binaries.folder / "pg_basebackup").exists():
             pytest.skip(f"needs pg_basebackup in {self._binaries.folder}")
-        self._ports = {"primary": free_port(), "standby": free_port()}
+        self.ports = {"primary": free_port(), "standby": free_port()}
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
-        hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
         self.url = f"postgresql://postgres@{hosts}/duly?target_session_attrs=read-write"
 
     def start(self) -> None:
@@ -42,7 +42,7 @@ class Pair:
         self._serve("primary")
         self._ask("primary", "create database duly", database="postgres")
         self._make("standby")
-        copy_of(self._binaries, self._ports["primary"], self._folder / "standby")
+        copy_of(self._binaries, self.ports["primary"], self._folder / "standby")
         self._serve("standby")
         if self._is_synchronous:
             self._ask("primary", "alter system set synchronous_standby_names = '*'")
@@ -52,7 +52,7 @@ class Pair:
 
     def url_of(self, name: str, database: str = "duly") -> str:
         """Give the address of one of the two."""
-        return f"postgresql://postgres@127.0.0.1:{self._ports[name]}/{database}"
+        return f"postgresql://postgres@127.0.0.1:{self.ports[name]}/{database}"
 
     def ask(self, name: str, query: str) -> list[tuple]:
         """Run one statement on one of the two."""
@@ -90,7 +90,7 @@ class Pair:
         os.chown(self._folder / name, self._binaries.account.uid, self._binaries.account.gid)
 
     def _serve(self, name: str) -> None:
-        settings = SETTINGS | {"port": str(self._ports[name])}
+        settings = SETTINGS | {"port": str(self.ports[name])}
         with (self._folder / f"{name}.log").open("ab") as log:
             parent = embedded.parent_to_die_with()
             server = self._binaries.serve(settings, pgdata=self._folder / name, log=log, parent=parent)

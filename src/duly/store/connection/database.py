@@ -23,6 +23,7 @@ from duly.domain.tenancy.audit import Actor
 from duly.domain.tenancy.sealing import FindKeyring, no_keyring
 from duly.postgres.unix_socket import is_our_own
 from duly.settings import redacted
+from duly.store.connection.hosts import NoHost
 from duly.store.connection.pool import Pool
 from duly.store.connection.refusals import refusal
 from duly.store.connection.transactions import transaction
@@ -30,6 +31,9 @@ from duly.store.connection.transactions import transaction
 T = TypeVar("T")
 VERSION_MIN = 150_000
 TRIES_MAX = 4
+_TO_THE_PRIMARY = (
+    "point DULY_DATABASE_URL at the primary, or name the hosts of both and target_session_attrs=read-write"
+)
 _CLOCK = "select duly.clock_now()"
 # A server is identified by its start moment.
 _SERVER_CLOCK = "select duly.clock_now(), pg_postmaster_start_time()"
@@ -65,7 +69,7 @@ class ReadOnly(Unavailable):
     """The server takes no writes. Nothing was written; the next connection may lead to one that does."""
 
     def __init__(self, words: str) -> None:
-        super().__init__(f"the database is read-only ({words}): point DULY_DATABASE_URL at the primary")
+        super().__init__(f"the database is read-only ({words}): {_TO_THE_PRIMARY}")
 
 
 class Connection(Protocol):
@@ -148,6 +152,12 @@ class Database:
                     f"the database has no free connection: {error}. Raise max_connections, or close some"
                 ) from None
             raise DatabaseUnusable(f"the database refused the login: {error}. Check DULY_DATABASE_URL") from None
+        except NoHost as error:
+            await self.close()
+            raise DatabaseUnusable(
+                f"{redacted(self.url)}: {error}. If a failover is under way, try again; else promote one, or correct the"
+                " list of hosts"
+            ) from None
         except (OSError, TimeoutError, asyncpg.InterfaceError, ValueError, OverflowError) as error:
             await self.close()
             raise DatabaseUnusable(_no_answer(self.url, error)) from None
@@ -305,4 +315,4 @@ def _check_usable(version: int, read_only: bool) -> None:
             f"PostgreSQL {version // 10_000} is too old; Duly needs {VERSION_MIN // 10_000} or newer"
         )
     if read_only:
-        raise DatabaseUnusable("the database is read-only (a standby?); point DULY_DATABASE_URL at the primary")
+        raise DatabaseUnusable(f"the database is read-only (a standby?): {_TO_THE_PRIMARY}")

@@ -14,6 +14,7 @@ import asyncpg
 
 from duly.domain.errors import DulyError
 from duly.store.connection.database import Database
+from duly.store.connection.hosts import Hosts
 from duly.store.connection.statements import load
 
 SQL = load("connection/hints")
@@ -48,9 +49,10 @@ async def listen(database: Database, heard: Mapping[str, Callable[[str], object]
     """
     if database.pooler:
         return
+    hosts = Hosts(database.url)
     while not is_over():
         try:
-            connection = await asyncpg.connect(database.url, timeout=5.0, statement_cache_size=0)
+            connection = await hosts.connect(timeout=5.0, statement_cache_size=0)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
             await database.clock.sleep(2.0)
             continue

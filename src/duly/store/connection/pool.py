@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
+from duly.store.connection.hosts import Hosts
+
 # A server process caches everything it has ever looked up, so now and then a connection is replaced.
 _LENT_MAX = 50_000
 _CLOSE_SECONDS = 5.0
@@ -34,7 +36,7 @@ class Pool:
         settings: Mapping[str, Any],
         on_open: Callable[[Lent], Awaitable[None]] | None = None,
     ) -> None:
-        self._url = url
+        self._hosts = Hosts(url)
         self._settings = settings
         self._on_open = on_open
         self._room = asyncio.Semaphore(size_max)
@@ -87,7 +89,7 @@ class Pool:
         return None
 
     async def _open(self) -> Lent:
-        connection: Lent = await asyncpg.connect(self._url, **self._settings)
+        connection = await self._hosts.connect(**self._settings)
         self._opened.add(connection)
         if self._on_open is not None:
             await self._begin(connection, self._on_open)

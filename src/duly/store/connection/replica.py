@@ -214,6 +214,8 @@ class Replica:
         if ours is None:
             return "the primary has not answered yet"
         if found.position is None:
+            # Where the address names several hosts, or a name that moves, the next connection leads to the new standby.
+            await self._hang_up()
             return "it is no standby: it was promoted, or never was one"
         if found.installation != ours.installation:
             return "it has the data of another installation, or of another database of this one"
@@ -239,8 +241,7 @@ class Replica:
         asking = asyncio.create_task(self._probe.fetch_row_as(_Server, SQL["standby"]))
         done, _ = await asyncio.wait({asking}, timeout=ANSWER_SECONDS)
         if not done:
-            await self._probe.close()  # breaks the connection, so the task ends
-            self._probe = None
+            await self._hang_up()  # breaks the connection, so the task ends
             asking.add_done_callback(_forget)
             asking.cancel()
             return f"it does not answer within {ANSWER_SECONDS:g} s"
@@ -254,6 +255,11 @@ class Replica:
         if isinstance(error, Unavailable | asyncpg.PostgresError | OSError | TimeoutError):
             return f"it does not answer: {error}"
         raise error
+
+    async def _hang_up(self) -> None:
+        if self._probe is not None:
+            await self._probe.close()
+            self._probe = None
 
     def _lags(self, age: float) -> str:
         return f"it lags by {age:.1f} s, more than read_lag allows ({self._lag_seconds_max:g} s)"

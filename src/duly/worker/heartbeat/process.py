@@ -43,8 +43,9 @@ def is_stopped(pid: int) -> bool:
 
 async def renew_for_ever(config: dict[str, Any], parent: int) -> None:
     """Send heartbeats until the lease is lost, or the worker has ended: its forks may keep our standard input open."""
-    import asyncpg
+    from duly.store.connection.hosts import Hosts
 
+    hosts = Hosts(config["url"])
     connection: Any = None
     rng = Rng(config["seed"])
     shared_state = SharedState(config["shared_state"])
@@ -57,7 +58,7 @@ async def renew_for_ever(config: dict[str, Any], parent: int) -> None:
         sent = time.monotonic()
         report = stall.look(sent)
         try:
-            connection = connection or await asyncpg.connect(config["url"], timeout=5.0, statement_cache_size=0)
+            connection = connection or await hosts.connect(timeout=5.0, statement_cache_size=0)
             statement, arguments = (
                 (config["statement"], ()) if report is None else (config["stalled"], report.arguments)
             )
