@@ -41,14 +41,19 @@ class Pair:
                            "--encoding=UTF8", pgdata=self._folder / "primary")  # fmt: skip
         self._serve("primary")
         self._ask("primary", "create database duly", database="postgres")
-        self._make("standby")
-        copy_of(self._binaries, self.ports["primary"], self._folder / "standby")
-        self._serve("standby")
+        self.add_standby("standby")
         if self._is_synchronous:
             self._ask("primary", "alter system set synchronous_standby_names = '*'")
             self._ask("primary", "select pg_reload_conf()")
         state = "sync" if self._is_synchronous else "async"
         wait_until(lambda: self._ask("primary", f"select from pg_stat_replication where sync_state = '{state}'"), 20)
+
+    def add_standby(self, name: str) -> None:
+        """Start a server that follows the primary."""
+        self.ports.setdefault(name, free_port())
+        self._make(name)
+        copy_of(self._binaries, self.ports["primary"], self._folder / name)
+        self._serve(name)
 
     def url_of(self, name: str, database: str = "duly") -> str:
         """Give the address of one of the two."""

@@ -322,3 +322,18 @@ async def until_found(database, found, number):
         for _ in range(5):
             await database.execute("select pg_current_xact_id()")
         await asyncio.sleep(0.1)
+
+
+async def test_where_the_address_names_several_standbys_another_takes_the_place_of_a_promoted_one(tmp_path):
+    with a_pair(tmp_path, is_synchronous=False) as pair:
+        await _migrate(pair.url_of("primary"))
+        pair.add_standby("spare")
+        hosts = ",".join(f"127.0.0.1:{pair.ports[name]}" for name in ("standby", "primary", "spare"))
+        read_url = f"postgresql://postgres@{hosts}/duly?target_session_attrs=standby"
+        async with an_api(pair.url_of("primary"), read_url) as served:
+            await served.until_used()
+            pair.ask("standby", "select pg_promote()")
+            await served.until(lambda: "no standby" in (served.replica.problem or ""))
+            await served.until_used()
+
+            assert source(await (await served.caller()).get("/v1/jobs")) == FROM_REPLICA
