@@ -65,6 +65,14 @@ class TestTheRightHost:
         assert found == pair.ports["primary"]
         assert time.monotonic() - began < PATIENCE_SECONDS / 2
 
+    async def test_takes_writes_unless_the_address_or_the_caller_says_otherwise(self, pair):
+        primary, standby = pair.ports["primary"], pair.ports["standby"]
+        url = url_of(standby, primary).partition("?")[0]
+
+        assert await port_of(url) == primary
+        assert await port_of(url, of_several="standby") == standby
+        assert await port_of(url_of(primary, standby), of_several="standby") == primary
+
     async def test_comes_first_the_next_time(self, pair):
         with a_silent_host() as silent:
             hosts = Hosts(url_of(silent, pair.ports["primary"]))

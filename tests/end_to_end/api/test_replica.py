@@ -329,7 +329,7 @@ async def test_where_the_address_names_several_standbys_another_takes_the_place_
         await _migrate(pair.url_of("primary"))
         pair.add_standby("spare")
         hosts = ",".join(f"127.0.0.1:{pair.ports[name]}" for name in ("standby", "primary", "spare"))
-        read_url = f"postgresql://postgres@{hosts}/duly?target_session_attrs=standby"
+        read_url = f"postgresql://postgres@{hosts}/duly"
         async with an_api(pair.url_of("primary"), read_url) as served:
             await served.until_used()
             pair.ask("standby", "select pg_promote()")

@@ -83,12 +83,16 @@ class Hosts:
             raise ValueError(f"target_session_attrs={self._attribute} is none of {', '.join(_ATTRIBUTES)}")
         self._timeout = float(named["connect_timeout"]) if named.get("connect_timeout", "0") != "0" else None
 
-    async def connect(self, **settings: Any) -> Lent:
-        """Return a connection to the right host. Raises NoHost, or what the only one that answered said."""
+    async def connect(self, *, of_several: str = "read-write", **settings: Any) -> Lent:
+        """Return a connection to the right host: where several are named and nothing else, to one that is `of_several`.
+
+        Raises NoHost, or what the only one that answered said.
+        """
+        attribute = self._attribute or (of_several if len(self._hosts) > 1 else None)
         if self._timeout is not None:
             settings["timeout"] = min(self._timeout, settings.get("timeout", self._timeout))
-        if self._attribute != _PREFER_STANDBY:
-            return await self._connect(self._attribute, settings)
+        if attribute != _PREFER_STANDBY:
+            return await self._connect(attribute, settings)
         with suppress(OSError, asyncpg.PostgresError):
             return await self._connect("standby", settings)
         return await self._connect("any", settings)

@@ -60,7 +60,7 @@ class ReplicaDatabase(Database):
     def __init__(self, primary: Database, url: str, size_max: int) -> None:
         seconds = STATEMENT_TIMEOUT.total_seconds()
         super().__init__(url, size_max=size_max, pooler=primary.pooler, command_timeout=seconds, clock=primary.clock)
-        self._settings["timeout"] = ANSWER_SECONDS
+        self._settings |= {"timeout": ANSWER_SECONDS, "of_several": "standby"}
         self._pool = self.another_pool(size_max)
 
     async def read_clock(self) -> datetime:
