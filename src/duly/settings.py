@@ -485,8 +485,16 @@ def _one_of(*choices: str) -> Callable[[object], str]:
 
 
 KNOWN: Mapping[str, Known] = {
-    "database_url": Known(_text, None, "a PostgreSQL 15 or newer to use instead of the embedded one"),
-    "read_url": Known(_text, None, "a standby of that database, from which the API reads lists and figures"),
+    "database_url": Known(
+        _text,
+        None,
+        "a PostgreSQL 15 or newer to use instead of the embedded one; of several hosts, the one that takes writes",
+    ),
+    "read_url": Known(
+        _text,
+        None,
+        "a standby of that database, from which the API reads lists and figures; of several hosts, one that is a standby",
+    ),
     "read_lag": Known(
         _duration, 5.0, "how old what is read there may be; while it is older, everything is read from the primary"
     ),

@@ -1,6 +1,10 @@
-"""PostgreSQL 15 with a synchronous standby, under Patroni and etcd of the Debian packages, on ports of this machine."""
+"""PostgreSQL 15 with a synchronous standby, under Patroni and etcd of the Debian packages, on ports of this machine.
+
+Patroni's configuration, the role and the address are those of `docs/how-to/failover.md`, so what that page says works.
+"""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -9,11 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import psycopg
 import pytest
+import yaml
 
 from duly.postgres import embedded, launcher
 from duly.postgres.account import ENVIRONMENT, ourselves, unprivileged
@@ -29,43 +34,46 @@ START_SECONDS = 60.0
 REJOIN_SECONDS = 90.0  # a crash recovery, a rewind and a start, on a busy machine
 LOOK_SECONDS = 0.01
 # As small as they may be: a leader is replaced when it has not renewed its key for `ttl`, and that is to be more than two
-# rounds that etcd may take to answer. A Patroni of production has 30, 10 and 10.
-TTL, LOOP_WAIT, RETRY_TIMEOUT = 6, 1, 2
-CONFIGURATION = """
-scope: duly
-name: {name}
-restapi: {{listen: "127.0.0.1:{rest}", connect_address: "127.0.0.1:{rest}"}}
-etcd3: {{hosts: ["127.0.0.1:{etcd}"]}}
-bootstrap:
-  dcs:
-    ttl: {ttl}
-    loop_wait: {loop_wait}
-    retry_timeout: {retry_timeout}
-    synchronous_mode: true
-    master_start_timeout: 0
-    postgresql:
-      use_pg_rewind: true
-      use_slots: true
-  initdb: [{{encoding: UTF8}}, {{locale: C}}, data-checksums, no-sync]
-postgresql:
-  listen: "127.0.0.1:{port}"
-  connect_address: "127.0.0.1:{port}"
-  data_dir: {data}
-  bin_dir: {binaries}
-  pgpass: {folder}/pgpass
-  remove_data_directory_on_rewind_failure: true
-  remove_data_directory_on_diverged_timelines: true
-  authentication:
-    superuser: {{username: postgres}}
-    replication: {{username: postgres}}
-  parameters:
-    unix_socket_directories: ''
-    shared_buffers: 64MB
-    fsync: off
-    max_connections: 100
-    wal_keep_size: 256MB
-  pg_hba: ["host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"]
-"""
+# rounds that etcd may take to answer.
+QUICK = {"ttl": 6, "loop_wait": 1, "retry_timeout": 2}
+# Processes are killed, and not the machine: what was handed to the kernel stays.
+SMALL = {"unix_socket_directories": "", "shared_buffers": "64MB", "fsync": "off", "max_connections": 100}
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "failover.md"
+
+
+class Page:
+    """What the page tells operators to write, for ports of this machine."""
+
+    def __init__(self) -> None:
+        self._text = PAGE.read_text()
+
+    def configuration(self, node: "Node", etcd_port: int) -> dict[str, Any]:
+        """Give Patroni's configuration for a node."""
+        written = self._found(r"```yaml\n(scope: .*?)```").replace("10.0.0.0/24", "127.0.0.1/32")
+        configuration: dict[str, Any] = yaml.safe_load(written)
+        address, rest = f"127.0.0.1:{node.port}", f"127.0.0.1:{node.rest}"
+        configuration |= {"name": node.name, "restapi": {"listen": rest, "connect_address": rest}}
+        configuration["etcd3"] = {"hosts": [f"127.0.0.1:{etcd_port}"]}
+        configuration["bootstrap"]["dcs"] |= QUICK
+        configuration["bootstrap"]["initdb"].append("no-sync")
+        postgresql = configuration["postgresql"]
+        postgresql |= {"listen": address, "connect_address": address, "data_dir": str(node.data)}
+        postgresql |= {"pgpass": str(node.folder / "pgpass"), "bin_dir": str(DEBIAN_BINARIES)}
+        postgresql["parameters"] |= SMALL
+        return configuration
+
+    def url(self, hosts: str) -> str:
+        """Give Duly's address."""
+        return self._found(r"DULY_DATABASE_URL='([^']+)'").replace("10.0.0.1,10.0.0.2", hosts)
+
+    def statements(self) -> list[str]:
+        """Give what makes the role and the database."""
+        return re.findall(r'-c "((?:create|grant) [^"]+)"', self._text)
+
+    def _found(self, pattern: str) -> str:
+        found = re.search(pattern, self._text, re.DOTALL)
+        assert found is not None, (PAGE, pattern)
+        return found[1]
 
 
 class Node(NamedTuple):
@@ -89,9 +97,6 @@ class Node(NamedTuple):
                 return pid
         return None
 
-    def url(self, database: str = "duly") -> str:
-        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
-
 
 class Accepted(NamedTuple):
     """When a new primary was first seen to take writes, and the last fence drawn before."""
@@ -109,8 +114,8 @@ class Cluster:
         self._etcd, self._etcd_peer = free_port(), free_port()
         self.nodes = {name: Node(name, folder / name, free_port(), free_port()) for name in NAMES}
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
-        self.url = f"postgresql://postgres@{hosts}/duly?target_session_attrs=read-write"
+        self._page = Page()
+        self.url = self._page.url(",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values()))
 
     def start(self) -> None:
         """Start everything, with an empty database, and wait until commits wait for the standby."""
@@ -119,8 +124,18 @@ class Cluster:
             self._own(node.folder)
             self.start_agent(name)
         wait_until(lambda: self._is_healthy(), START_SECONDS, what="a primary and a synchronous standby", pause=0.1)
-        with psycopg.connect(self.nodes[self.primary()].url("postgres"), autocommit=True) as connection:
-            connection.execute("create database duly")
+        node = self.nodes[self.primary()]
+        operator = self._page.configuration(node, self._etcd)["postgresql"]["authentication"]["superuser"]
+        with psycopg.connect(
+            host="127.0.0.1", port=node.port, dbname="postgres", user=operator["username"],
+            password=operator["password"], autocommit=True,
+        ) as connection:  # fmt: skip
+            for statement in self._page.statements():
+                connection.execute(statement.encode())
+
+    def url_of(self, name: str) -> str:
+        """Give Duly's address with one of the nodes alone, whatever it is."""
+        return self._page.url(f"127.0.0.1:{self.nodes[name].port}").partition("?")[0]
 
     def primary(self) -> str:
         """Name the node that Patroni calls the leader. Raises LookupError when there is none."""
@@ -152,13 +167,7 @@ class Cluster:
     def start_agent(self, name: str) -> None:
         """Start Patroni of a node, which starts PostgreSQL; after a kill, as a standby of the other."""
         configuration = self._folder / f"{name}.yml"
-        if not configuration.exists():
-            node = self.nodes[name]
-            configuration.write_text(
-                CONFIGURATION.format(name=name, rest=node.rest, etcd=self._etcd, port=node.port, data=node.data,
-                                     folder=node.folder, binaries=DEBIAN_BINARIES, ttl=TTL, loop_wait=LOOP_WAIT,
-                                     retry_timeout=RETRY_TIMEOUT)
-            )  # fmt: skip
+        configuration.write_text(yaml.safe_dump(self._page.configuration(self.nodes[name], self._etcd)))
         self._agents[name] = self._run(name, PYTHON, str(PATRONI), str(configuration))
 
     def heal(self) -> float:
@@ -223,8 +232,8 @@ class Cluster:
 class Watcher:
     """Looks at a standby until it takes writes, without Duly and without Patroni."""
 
-    def __init__(self, node: Node) -> None:
-        self._url = node.url()
+    def __init__(self, url: str) -> None:
+        self._url = url
         self.accepted: Accepted | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)

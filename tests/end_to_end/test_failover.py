@@ -112,7 +112,7 @@ def strike(house: House, cluster: Cluster, number: int) -> Blow:
     staged = asyncio.run(submit_staged(house.url, house.ledger, STAGED, *STAGED_DUE, f"staged-{number}"))
     wait_until(lambda: all_claimed(house, staged), STAGED_DUE[0], what="all are claimed")
     how, take_away = (("switchover", cluster.switch_over), ("kill", cluster.kill_primary))[number % 2]
-    watcher, at = Watcher(cluster.nodes[cluster.standby()]), time.time()
+    watcher, at = Watcher(cluster.url_of(cluster.standby())), time.time()
     take_away()
     accepted = watcher.wait(FAILOVER_SECONDS)
     time.sleep(SETTLE_SECONDS)
