@@ -46,7 +46,7 @@ screens := $(shell find ui -type f -not -path '*/node_modules/*' -not -name type
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev dashboard up quick check test lint format docs package release-check compare reference simulate mutants proof audit lock clean
+.PHONY: help install install-dev dashboard up quick check test lint format docs package release-check compare reference simulate mutants chaos proof audit lock clean
 
 help:            ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
@@ -117,6 +117,10 @@ simulate: install-dev   ## Run the whole system under SEEDS seeds, with faults.
 
 mutants: install-dev    ## Break the engine on purpose; a test must notice each time.
 	$(bin)/python -m tests.mutants
+
+chaos: install-dev  ## Take servers and processes away from whole installations, for a long time; prints the figures.
+	@scripts/system-packages
+	$(bin)/pytest -m chaos -s --timeout 0 $(PYTEST_ARGS)
 
 proof: simulate mutants ## The long programmes.
 	$(bin)/pytest -m proof --timeout 0 $(PYTEST_ARGS)

@@ -194,6 +194,21 @@ def _check_database(url: str | None, source: str) -> None:
         raise SettingsError(
             f"{source} names a port that is not a number from 1 to 65535; write it as postgresql://user@host:5432/database"
         )
+    try:
+        check_parameters(url)
+    except ValueError as error:
+        raise SettingsError(f"{source}: {error}") from None
+
+
+def check_parameters(url: str) -> None:
+    """Check the parameters of a database's address that decide about hosts and safety. Raises ValueError with the remedy."""
+    named = {name: values[-1] for name, values in parse_qs(url.partition("?")[2]).items()}
+    attributes = named.get("target_session_attrs", "any")
+    if attributes not in SESSION_ATTRIBUTES:
+        raise ValueError(f"target_session_attrs={attributes} is none of {', '.join(SESSION_ATTRIBUTES)}")
+    for name in ("channel_binding", "gssencmode"):
+        if named.get(name) == "require":  # a promise, which must not be made in vain
+            raise ValueError(f"{name}=require is not supported: remove it, and use sslmode=verify-full")
 
 
 def _ports_in(url: str) -> list[str]:
@@ -204,6 +219,7 @@ def _ports_in(url: str) -> list[str]:
     return behind + [port for ports in parse_qs(query).get("port", []) for port in ports.split(",")]
 
 
+SESSION_ATTRIBUTES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
 _PORT = re.compile(r"[0-9]{1,5}")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 

@@ -37,6 +37,14 @@ def with_password(url: str) -> str:
                 "PGHOST": "one,::1", "PGPORT": "5432,5433", "PGDATABASE": "duly", "PGTARGETSESSIONATTRS": "read-write",
             },
         ),
+        (
+            "postgres://one,two/duly",
+            {"PGHOST": "one,two", "PGDATABASE": "duly", "PGTARGETSESSIONATTRS": "read-write"},
+        ),
+        (
+            "postgres://one,two/duly?target_session_attrs=prefer-standby",
+            {"PGHOST": "one,two", "PGDATABASE": "duly", "PGTARGETSESSIONATTRS": "prefer-standby"},
+        ),
         ("postgresql://db", {"PGHOST": "db"}),
         (
             "postgresql://db/duly?search_path=a%20b&sslpassword=secret",

@@ -142,6 +142,20 @@ def test_a_port_that_is_none_is_refused_where_the_address_is_read(tmp_path, plac
 
 
 @pytest.mark.parametrize(
+    ("parameter", "reason"),
+    [
+        ("target_session_attrs=writable", "is none of any, read-write"),
+        ("sslmode=require&channel_binding=require", "channel_binding=require is not supported: remove it"),
+    ],
+)
+@pytest.mark.parametrize("setting", ["DULY_DATABASE_URL", "DULY_READ_URL"])
+def test_a_parameter_that_cannot_be_kept_is_refused_where_the_address_is_read(tmp_path, setting, parameter, reason):
+    with pytest.raises(SettingsError, match=f"^{setting}: .*{reason}") as refused:
+        load({}, {setting: f"postgresql://me:secret@one,two/db?{parameter}"}, tmp_path)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
     "place",
     ["me:1e9@host:5432/db", "host:/db", "a:1,b:65535/db", "[::1]:5", "[::1]", "/db?port=1,2", "%2Frun:5/db", "h"],
 )

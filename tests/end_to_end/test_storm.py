@@ -71,6 +71,7 @@ def test_storm_report_counts_the_starts_beyond_the_bound():
     assert _beyond([4.001, 6.25, 3.0], 4.0) == "2 of 3 took longer than lease + 2 s, 4 s, the largest 6.250 s"
 
 
+@pytest.mark.chaos
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 def test_a_long_storm_of_kills_loses_nothing_and_doubles_nothing(tmp_path):

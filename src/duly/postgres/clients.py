@@ -123,6 +123,8 @@ def variables(url: str, environ: Mapping[str, str]) -> dict[str, str]:
     given = dict(parse_qsl(parts.query))
     given.pop(_PROMPTED, None)
     settings = {name: value for name, value in given.items() if name not in _VARIABLES}
+    if "," in named["host"]:  # as for Duly itself
+        named["target_session_attrs"] = "read-write"
     named = {name: value for name, value in named.items() if value} | {
         name: value for name, value in given.items() if name in _VARIABLES
     }

@@ -20,6 +20,7 @@ import asyncpg
 from asyncpg.exceptions import TargetServerAttributeNotMatched
 
 from duly.postgres.clients import variables
+from duly.settings import check_parameters
 
 if TYPE_CHECKING:
     from duly.store.connection.pool import Lent
@@ -34,7 +35,6 @@ _WANTED = {
     "standby": "is a standby",
     "read-only": "refuses writes",
 }
-_ATTRIBUTES = ("any", _PREFER_STANDBY, *_WANTED)
 _UNLIKE = {
     "read-write": "a standby or read-only",
     "primary": "a standby",
@@ -52,8 +52,6 @@ _LIBPQ_ONLY = {
     "connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
     "gssencmode", "channel_binding", "load_balance_hosts", "sslcompression", "sslsni", "fallback_application_name",
 }  # fmt: skip
-# These are promises, which an address must not make in vain.
-_UNKEPT = {("channel_binding", "require"), ("gssencmode", "require")}
 
 
 class NoHost(ConnectionError):
@@ -74,13 +72,12 @@ class Hosts:
     """The hosts of one address."""
 
     def __init__(self, url: str) -> None:
-        """Raises ValueError for a parameter that cannot be kept."""
+        """Raises ValueError for a wrong list of hosts, or a parameter that cannot be kept."""
+        check_parameters(url)
         self._url = without_libpq_only(url)
         self._hosts = hosts_in(url)
         named = dict(parse_qsl(urlsplit(url).query))
         self._attribute = named.get("target_session_attrs")
-        if self._attribute not in (None, *_ATTRIBUTES):
-            raise ValueError(f"target_session_attrs={self._attribute} is none of {', '.join(_ATTRIBUTES)}")
         self._timeout = float(named["connect_timeout"]) if named.get("connect_timeout", "0") != "0" else None
 
     async def connect(self, *, of_several: str = "read-write", **settings: Any) -> Lent:
@@ -154,11 +151,8 @@ def hosts_in(url: str) -> list[Host]:
 
 
 def without_libpq_only(url: str) -> str:
-    """Return an address without the parameters that are for libpq alone. Raises ValueError for one that we cannot keep."""
+    """Return an address without the parameters that are for libpq alone."""
     named = parse_qsl(urlsplit(url).query, keep_blank_values=True)
-    for name, value in named:
-        if (name, value) in _UNKEPT:
-            raise ValueError(f"{name}={value} is not supported: remove it, and use sslmode=verify-full")
     kept = [(name, value) for name, value in named if name not in _LIBPQ_ONLY]
     if len(kept) == len(named):
         return url
