@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
-from math import inf
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -198,11 +197,16 @@ def report(evidence: Evidence, blows: Sequence[Blow], caller: Caller) -> None:
     asked_again = sum(asked.asked > 1 for asked in evidence.acknowledged)
     print(f"\nacknowledged {len(evidence.acknowledged)}, of them asked again {asked_again}")
     print(f"calls {len(evidence.arrivals)}, beyond the first of a run {checker.duplicates(evidence)}")
-    for blow in blows:
-        delays = staged_delays(evidence, blow)
-        api = min((at for at in caller.answered_at if at > blow.accepted.at), default=inf)
-        print(
-            f"{blow.how}: writes {blow.accepted.at - blow.at:.2f} s later; first claim {first_claim(evidence, blow):.3f} s,"
-            f" first submit over HTTP {api - blow.accepted.at:.3f} s after that; {len(delays)} staged runs due meanwhile,"
-            f" started {median(delays):.3f} s late, at most {max(delays):.3f} s"
-        )
+    for how in sorted({blow.how for blow in blows}):
+        those = [blow for blow in blows if blow.how == how]
+        away = [blow.accepted.at - blow.at for blow in those]
+        claims = [first_claim(evidence, blow) for blow in those]
+        answers = [min(at for at in caller.answered_at if at > blow.accepted.at) - blow.accepted.at for blow in those]
+        late = [delay for blow in those for delay in staged_delays(evidence, blow)]
+        print(f"{how}, {len(those)} times: no writes for {_figures(away)}")
+        print(f"  first claim after that {_figures(claims)}, first submit over HTTP {_figures(answers)}")
+        print(f"  {len(late)} runs claimed before and due from then on, late by {_figures(late)}")
+
+
+def _figures(seconds: Sequence[float]) -> str:
+    return f"{median(seconds):.3f} s, at most {max(seconds):.3f} s"

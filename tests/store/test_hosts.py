@@ -11,7 +11,7 @@ import pytest
 
 from duly.domain.errors import DatabaseUnusable
 from duly.store.connection import hints
-from duly.store.connection.database import Database
+from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.hosts import STAGGER_SECONDS, VANISHED_SECONDS, Host, Hosts, NoHost, hosts_in
 from tests.end_to_end.house import wait_until
 from tests.end_to_end.standby import a_pair, free_port
@@ -113,6 +113,12 @@ class TestNoHostIsRight:
         with pytest.raises(DatabaseUnusable, match=r"takes writes: .*is a standby.*promote one") as failed:
             await Database(url).open()
         assert "hush" not in str(failed.value)
+
+    async def test_statement_is_unavailable_and_says_the_same(self, pair):
+        database = Database(url_of(pair.ports["standby"], free_port())).beside(1)
+
+        with pytest.raises(Unavailable, match="out of reach: none of its hosts takes writes: .* is a standby"):
+            await database.fetch("select 1")
 
     async def test_database_without_the_attribute_is_read_only_and_the_sentence_names_it(self, pair):
         url = url_of(pair.ports["standby"], pair.ports["primary"], wants="any")

@@ -296,6 +296,8 @@ def translated(error: Exception) -> Exception:
         return DiskFull(str(error.args[0]))
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return ReadOnly(str(error.args[0]))
+    if isinstance(error, NoHost):
+        return Unavailable(f"the database is out of reach: {error}")
     if is_connection_lost(error):
         return Unavailable(
             f"the database did not respond: {': '.join(filter(None, (type(error).__name__, str(error))))}"
