@@ -117,7 +117,7 @@ class TestNoHostIsRight:
     async def test_statement_is_unavailable_and_says_the_same(self, pair):
         database = Database(url_of(pair.ports["standby"], free_port())).beside(1)
 
-        with pytest.raises(Unavailable, match="out of reach: none of its hosts takes writes: .* is a standby"):
+        with pytest.raises(Unavailable, match=r"out of reach: none of its hosts takes writes: .* is a standby"):
             await database.fetch("select 1")
 
     async def test_database_without_the_attribute_is_read_only_and_the_sentence_names_it(self, pair):

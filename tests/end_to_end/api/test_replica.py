@@ -280,16 +280,6 @@ async def test_the_primary_itself_is_no_replica(pair):
         assert source(await (await served.caller()).get("/v1/jobs")) == ("primary", "replica_unused")
 
 
-async def test_a_promoted_replica_is_not_read_any_more(served, pair):
-    caller = await served.caller()
-    await served.until_used()
-    pair.ask("standby", "select pg_promote()")
-    await served.replica.look()
-
-    assert "no standby" in served.replica.problem
-    assert source(await caller.get("/v1/jobs")) == ("primary", "replica_unused")
-
-
 async def test_doctor_names_the_replica_whose_query_holds_vacuum_back(pair, monkeypatch):
     monkeypatch.setattr(doctor, "XMIN_AGE_MAX", 20)
     for setting in ("hot_standby_feedback = on", "wal_receiver_status_interval = '1s'"):
@@ -310,7 +300,11 @@ async def test_doctor_names_the_replica_whose_query_holds_vacuum_back(pair, monk
                 assert "hot_standby_feedback = off" in held.remedy
             await until_found(database, found, 0)
     finally:
-        pair.ask("standby", "alter system reset all")
+        for setting in (
+            "hot_standby_feedback",
+            "wal_receiver_status_interval",
+        ):  # all would be its way to the primary, too
+            pair.ask("standby", f"alter system reset {setting}")
         pair.ask("standby", "select pg_reload_conf()")
 
 
@@ -337,3 +331,14 @@ async def test_where_the_address_names_several_standbys_another_takes_the_place_
             await served.until_used()
 
             assert source(await (await served.caller()).get("/v1/jobs")) == FROM_REPLICA
+
+
+# The last with the pair of this module: from here on it has no standby.
+async def test_a_promoted_replica_is_not_read_any_more(served, pair):
+    caller = await served.caller()
+    await served.until_used()
+    pair.ask("standby", "select pg_promote()")
+    await served.replica.look()
+
+    assert "no standby" in served.replica.problem
+    assert source(await caller.get("/v1/jobs")) == ("primary", "replica_unused")
