@@ -98,6 +98,7 @@ def start_all(house: House, rounds: int) -> "Caller":
         house.start_scheduler(f"scheduler{number}")
     for number in range(WORKERS):
         house.start_worker(f"worker{number}")
+    assert house.ask("select sync_state from pg_stat_replication") == [("sync",)], "as operators check it"
     port = free_port()
     house.start("api", "api", port)
     seconds = rounds * ROUND_SECONDS
