@@ -106,6 +106,7 @@ def start_all(house: House, rounds: int) -> "Caller":
     wait_until(lambda: sum(1 for _ in Sink(house.sink).read()) > 50, 60, what="the first runs")
     caller = Caller(house, f"http://127.0.0.1:{port}", asyncio.run(a_key(house.url)))
     caller.start()
+    wait_until(lambda: caller.answered_at, 60, what="the API")
     return caller
 
 

@@ -392,6 +392,10 @@ BANK = [
             "False",
         ),
     ),
+    *killed_by(
+        "tests/store/test_hosts.py",
+        Python("a silent host hides the others", "Hosts._first_of_all", "STAGGER_SECONDS if left else None", "None"),
+    ),
     # Idempotency and cancel.
     Sql("an idempotency key protects nothing", "submit_one", "idempotency_keys.expires_at <= v_now", "true"),
     Sql(

@@ -9,10 +9,12 @@ import asyncpg
 import psycopg
 import pytest
 
+from duly import App
 from duly.domain.errors import DatabaseUnusable
 from duly.store.connection import hints
 from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.hosts import STAGGER_SECONDS, VANISHED_SECONDS, Host, Hosts, NoHost, hosts_in
+from tests.cli.processes import duly
 from tests.end_to_end.house import wait_until
 from tests.end_to_end.standby import a_pair, free_port
 
@@ -202,3 +204,39 @@ async def test_server_that_vanishes_without_a_word_is_noticed_by_the_system(pair
         assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == VANISHED_SECONDS * 1000
     finally:
         await connection.close()
+
+
+@pytest.fixture(scope="module")
+def url(pair, tmp_path_factory):
+    """Several hosts, the standby first, of a database that is migrated."""
+    url = f"postgresql://postgres@127.0.0.1:{pair.ports['standby']},127.0.0.1:{pair.ports['primary']}/duly"
+    done = duly("migrate", cwd=tmp_path_factory.mktemp("migrate"), DULY_DATABASE_URL=url)
+    assert done.returncode == 0, done.stderr
+    return url
+
+
+class TestDoors:
+    """Wherever an address is taken, it may have several hosts."""
+
+    async def test_app_submits(self, url):
+        async with App(url) as app:
+
+            @app.handler
+            async def hello() -> None: ...
+
+            assert await (await hello.submit()).status() == "ready"
+
+    def test_commands_of_postgresql_reach_the_primary(self, url, tmp_path):
+        asked = duly("psql", "-XAtc", "select pg_is_in_recovery()", cwd=tmp_path, DULY_DATABASE_URL=url)
+        written = duly("backup", str(tmp_path / "backup"), cwd=tmp_path, DULY_DATABASE_URL=url)
+
+        assert asked.stdout == "f\n", asked.stderr
+        assert written.returncode == 0, written.stderr
+
+    def test_commands_say_what_each_host_answered(self, pair, tmp_path):
+        url = url_of(pair.ports["standby"], dead := free_port())
+        refused = duly("doctor", cwd=tmp_path, DULY_DATABASE_URL=url)
+
+        assert refused.returncode == 3
+        assert f"127.0.0.1:{pair.ports['standby']} is a standby" in refused.stderr
+        assert f"127.0.0.1:{dead} refuses the connection" in refused.stderr
