@@ -55,9 +55,9 @@ async def test_service_that_hangs_is_killed_at_the_deadline():
 
 GUARDED = """
 import os, pathlib, shutil, socket, subprocess, sys
-from duly.outbound.apprise_process import Guard
+from duly.outbound.apprise_process import Guard, _installed
 from duly.outbound.egress import Egress
-sys.addaudithook(Guard())
+sys.addaudithook(guard := Guard())
 try:
     {}
 except PermissionError as error:
@@ -107,6 +107,24 @@ def test_guard_lets_files_be_read(tmp_path, statement):
     (tmp_path / "kept").write_text("kept")
 
     assert guarded(statement, tmp_path) == ""
+
+
+@pytest.mark.parametrize(("statement", "answer"), [("open('kept')", "refused"), ("import wave", "")])
+def test_guard_lets_only_code_be_read_by_a_service(tmp_path, statement, answer):
+    (tmp_path / "kept").write_text("kept")
+    closed = f"guard.readable = _installed(); {statement}"
+
+    assert guarded(closed, tmp_path).partition(" ")[0].strip() == answer
+
+
+async def test_template_that_the_url_names_is_not_read_from_the_worker(tmp_path):
+    (tmp_path / "kept").write_text('{"type": "message", "attachments": [{"contentType": "hush"}]}')
+    async with answering(answer(200)) as (port, asked):
+        url = f"workflows://127.0.0.1:{port}/{'a' * 32}/{'b' * 43}/?template={tmp_path}/kept"
+        with pytest.raises(NotAllowed, match="a file") as refused:
+            await delivered(url, f"127.0.0.1:{port}", schemes=("workflows",))
+
+    assert (asked.connections, str(tmp_path) in str(refused.value)) == (0, False)
 
 
 async def test_service_that_does_not_call_out_is_refused_even_if_its_scheme_is_allowed():

@@ -63,7 +63,7 @@ def _check(output: bytes, status: int | None) -> None:
     except msgspec.MsgspecError:
         raise BadAnswer(f"Apprise ended with status {status} and no answer") from None
     if report.problem == "refused":
-        raise NotAllowed("the service of the channel is at an address that is not allowed", report.detail)
+        raise NotAllowed("the service of the channel needs an address or a file that is not allowed", report.detail)
     if report.problem == "missing":
         raise BadAnswer("Apprise is not installed on the worker; install duly[notify] there")
     if report.problem == "unreadable":

@@ -1,16 +1,19 @@
 """The child process of Apprise: reads one order from standard input, sends it, and writes one report.
 
 An audit hook of the interpreter refuses every connection to an address that the egress rules do not allow, every other
-socket, every program and every change of a file: so no service of Apprise can do more than call out, whatever its URL
-asks. It is there before the order is read, and until then nothing may be called at all.
+socket, every program, every change of a file, and from the send on every read of a file that is no installed code: so no
+service of Apprise can do more than call out, whatever its URL asks. It is there before the order is read, and until then
+nothing may be called at all.
 """
 
 from __future__ import annotations
 
 import logging
+import mimetypes
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -28,6 +31,7 @@ _ELSEWHERE = frozenset(
     }
 )
 _WRITES = frozenset("wax+")
+_SYSTEM_FILES = (os.devnull, "/etc/hosts", "/etc/resolv.conf", "/usr/share/zoneinfo", *mimetypes.knownfiles)
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -63,14 +67,17 @@ class Guard:
 
     def __init__(self, egress: Egress | None = None) -> None:
         self.egress = egress
+        self.readable: frozenset[str] | None = None  # files, and folders with all that is below them; None: every file
         self.refusals: list[str] = []
 
     def __call__(self, event: str, given: tuple[Any, ...]) -> None:
         """Judge one event of the interpreter."""
         if event in _CALLS:
             self._check_address(given[1])
-        elif event in _ELSEWHERE or (event == "open" and _is_for_writing(*given[1:])):
+        elif event in _ELSEWHERE:
             self._refuse(event)
+        elif event == "open":
+            self._check_file(*given)
 
     def report(self, problem: Literal["unreadable", "failed"]) -> Report:
         """Report a problem, or what was refused, which caused it."""
@@ -84,6 +91,16 @@ class Guard:
         if not is_allowed:
             self._refuse(f"a connection to {address}")
 
+    def _check_file(self, path: Any, mode: Any, flags: Any) -> None:
+        if _is_for_writing(mode, flags) or not (isinstance(path, int) or self._is_readable(path)):
+            self._refuse("open")  # without its name, which is of the URL
+
+    def _is_readable(self, path: Any) -> bool:
+        if self.readable is None:
+            return True
+        real = Path(os.path.realpath(os.fsdecode(path)))
+        return not self.readable.isdisjoint(map(str, (real, *real.parents)))
+
     def _refuse(self, what: str) -> None:
         self.refusals.append(what)
         raise PermissionError(f"{what} is not allowed")
@@ -94,6 +111,11 @@ def _is_for_writing(mode: Any, flags: Any) -> bool:
     return (isinstance(mode, str) and bool(_WRITES & set(mode))) or bool(int(flags) & _WRITE_FLAGS)
 
 
+def _installed() -> frozenset[str]:
+    """Return what a service may read: code, of which some is imported late, and what the system tells every program."""
+    return frozenset(os.path.realpath(path) for path in (*sys.path, *_SYSTEM_FILES) if path)
+
+
 def _send(order: Order, guard: Guard) -> Report:
     try:
         import apprise
@@ -102,6 +124,8 @@ def _send(order: Order, guard: Guard) -> Report:
         return Report("missing")
     logging.disable(logging.CRITICAL)
     guard.refusals.clear()  # those of the imports concern no notification
+    guard.readable = _installed()  # templates and key files that a URL names are files of the worker, or of its host
+    os.environ["NETRC"] = os.devnull  # requests would look for a password there
     asset = apprise.AppriseAsset(app_id="Duly", app_desc="Duly", async_mode=False, plugin_paths=[])
     service = apprise.Apprise.instantiate(order.url, asset=asset, suppress_exceptions=True)
     if service is None:
