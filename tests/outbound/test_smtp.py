@@ -30,6 +30,8 @@ class Box:
     async def handle_RCPT(self, server, session, envelope, address, options):
         if address.startswith("nobody@"):
             return "550 no such mailbox"
+        if address.startswith("later@"):
+            return "450 try again later"
         envelope.rcpt_tos.append(address)
         return "250 ok"
 
@@ -114,6 +116,15 @@ async def test_refused_recipients_are_named_and_the_others_served():
             await sent(port, recipients=["nobody@example.com"])
 
     assert (refused, len(box.taken), all_refused.value.is_final) == (["nobody@example.com"], 1, True)
+
+
+@pytest.mark.parametrize("names", [("later", "nobody"), ("nobody", "later")])
+async def test_refusal_of_all_recipients_is_not_final_if_one_may_be_served_later(names):
+    async with a_mail_server(Box()) as port:
+        with pytest.raises(MailRefused, match="450 try again later") as refused:
+            await sent(port, recipients=[f"{name}@example.com" for name in names])
+
+    assert not refused.value.is_final
 
 
 async def test_mail_is_encrypted_and_logged_in_for(certified):

@@ -175,16 +175,19 @@ class _Session:
             raise BadAnswer("the mail server offers no login that we know: PLAIN or LOGIN")
 
     async def send(self, mail: Mail) -> list[str]:
-        """Send the message to all recipients that the server takes. Raises MailRefused when it takes none."""
+        """Send the message to all recipients that the server takes.
+
+        Raises MailRefused when it takes none: a refusal that may not last, if one of them is such.
+        """
         await self.command("the sender", f"MAIL FROM:<{mail.sender}>", 250)
-        refused: list[str] = []
-        for number, recipient in enumerate(mail.recipients, 1):
+        refused: dict[str, MailRefused] = {}
+        for recipient in mail.recipients:
             try:
                 await self.command(f"recipient {recipient}", f"RCPT TO:<{recipient}>", 250, 251)
-            except MailRefused:
-                refused.append(recipient)
-                if number == len(mail.recipients) == len(refused):
-                    raise
+            except MailRefused as refusal:
+                refused[recipient] = refusal
+        if len(refused) == len(mail.recipients):
+            raise min(refused.values(), key=lambda refusal: refusal.is_final)
         await self.command("the message", "DATA", 354)
         lines = mail.content.replace(b"\r\n.", b"\r\n..")
         self._writer.write((b"." if lines.startswith(b".") else b"") + lines.rstrip(b"\r\n") + b"\r\n.\r\n")
@@ -193,7 +196,7 @@ class _Session:
         except OSError as error:
             raise NoAnswer("the mail server broke off at the message", f"{type(error).__name__}: {error}") from None
         await self.take("the message", 250)
-        return refused
+        return list(refused)
 
 
 def _shown(text: str) -> str:
