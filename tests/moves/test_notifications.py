@@ -21,6 +21,7 @@ from duly.moves.admin.pause import pause_scope, resume_scope
 from duly.moves.claim import claim
 from duly.moves.dead import replay
 from duly.moves.schedules import pause as schedule_pause
+from duly.store import retention
 from duly.store.connection.session import Inside
 from duly.store.tables import notifications as store
 from tests.builders import (
@@ -342,6 +343,20 @@ async def test_restored_database_starts_at_its_own_transactions(database):
     await watched(database)
 
     assert await noticed(database) == [("dead", HANDLER)]
+
+
+async def test_what_a_digest_puts_off_for_longer_than_history_is_kept_is_sent(database):
+    await a_rule(database, "dead", mode="digest", digest="P20D")
+    await a_dead_run(database)
+    await watched(database)
+    await watched(database, 10 * 86_400)
+
+    await retention.forget_older(database, retention.Aging.NOTIFICATIONS, timedelta(days=7), 1_000)
+    await watched(database, 10 * 86_400)
+    assert await deliveries(database) == [("all", 1)]
+
+    await retention.forget_older(database, retention.Aging.NOTIFICATIONS, timedelta(days=7), 1_000)
+    assert await noticed(database) == []
 
 
 async def test_backlog_of_failures_is_read_in_parts_and_completely(database):

@@ -110,9 +110,14 @@ select tenant, name, sealed, key_id from duly.channels where key_id <> $1 and (t
 update duly.channels set sealed = $4, key_id = $5 where tenant = $1 and name = $2 and sealed = $3 returning true
 
 -- name: forget
+-- What waits for its delivery, which a digest or a limit may put off for a month, is kept.
 with old as (
     delete from duly.notifications where ctid = any (array(
-        select ctid from duly.notifications where noticed_at < duly.clock_now() - $1::interval order by noticed_at limit $2)) returning 1),
+        select ctid from duly.notifications as one
+         where noticed_at < duly.clock_now() - $1::interval
+           and not exists (select from duly.notification_rules as rules
+                            where rules.tenant = one.tenant and rules.name = one.rule and rules.sent_to < one.notification_id)
+         order by noticed_at limit $2)) returning 1),
 sent as (
     delete from duly.notification_deliveries where run_id = any (array(
         select run_id from duly.notification_deliveries where created_at < duly.clock_now() - $1::interval order by created_at limit $2)) returning 1),
