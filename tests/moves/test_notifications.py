@@ -345,6 +345,20 @@ async def test_restored_database_starts_at_its_own_transactions(database):
     assert await noticed(database) == [("dead", HANDLER)]
 
 
+async def test_restored_pause_of_a_job_is_not_noticed_again(database):
+    await a_rule(database, "paused")
+    await watched(database)
+    await database.execute(
+        "insert into duly.job_changes (xid, tenant, job_id, generation, change, name, queue, handler, changed_at)"
+        " select (pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 3)::text::xid8, 1, gen_random_uuid(), 1, 'paused',"
+        " 'restored', 'mail', 'app:mail', duly.clock_now()"
+    )
+    for _ in range(5):  # each pass is a transaction, until their number reaches the restored one
+        await watched(database)
+
+    assert await noticed(database) == []
+
+
 async def test_what_a_digest_puts_off_for_longer_than_history_is_kept_is_sent(database):
     await a_rule(database, "dead", mode="digest", digest="P20D")
     await a_dead_run(database)

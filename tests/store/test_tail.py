@@ -18,6 +18,7 @@ from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.reads import stream
 from duly.store.reads import tail as module
+from duly.store.reads.changes import job_changes, workflow_changes
 from duly.store.reads.stream import Endings
 from duly.store.reads.tail import Position, Tail, positions
 from duly.store.schema.migrate import migrate
@@ -29,6 +30,14 @@ insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, fin
                            queue, handler, reason)
 select gen_random_uuid(), gen_random_uuid(), $2, $2, $2, $2, 1, $3, 1, 'succeeded', 'succeeded', 'default', 'greet', $4
   from generate_series(1, $1)
+"""
+JOB_CHANGE = """
+insert into duly.job_changes (xid, tenant, job_id, generation, change, name, queue, handler, changed_at)
+values ($1::text::xid8, 1, gen_random_uuid(), 1, 'created', 'restored', 'mail', 'app:mail', duly.clock_now())
+"""
+WORKFLOW_CHANGE = """
+insert into duly.workflow_changes (xid, tenant, workflow_id, change, name, replays, changed_at)
+values ($1::text::xid8, 1, gen_random_uuid(), 'paused', 'restored', 0, duly.clock_now())
 """
 LARGE = "x" * 1_800  # Four such rows leave room on their page for a small one.
 
@@ -145,6 +154,16 @@ class TestOnce:
             await end(own_database)
 
         assert await readers.look() == (30, 30)
+
+    async def test_changes_that_were_restored_from_another_cluster_are_not_read(self, own_database):
+        jobs, workflows = job_changes(own_database), workflow_changes(own_database)
+        await jobs.look([1])
+        await workflows.look([1])
+        ahead = await own_database.fetchval("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 10")
+        await own_database.execute(JOB_CHANGE, str(ahead))
+        await own_database.execute(WORKFLOW_CHANGE, str(ahead))
+
+        assert [await jobs.look([1]), await workflows.look([1])] == [[], []]
 
 
 class TestUnderLoad:

@@ -164,9 +164,12 @@ begin
     insert into duly.notifications (tenant, rule, event, key, subject, job_id, queue, reason, happened_at, noticed_at)
     select changes.tenant, rules.name, 'paused', format('paused/%s/%s', changes.job_id, date_part('epoch', changes.changed_at)),
            coalesce(changes.name, changes.job_id::text), changes.job_id, changes.queue, left(jobs.pause_reason, 500), changes.changed_at, p_now
-      from (select * from duly.job_changes where job_changes.xid >= p_cursor.ended and job_changes.xid < v_ended
+      from (select * from duly.job_changes
+             where job_changes.xid >= p_cursor.ended and job_changes.xid < v_ended and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)
             union all
-            select * from duly.job_changes where job_changes.xid = any (p_cursor.open) and not job_changes.xid = any (v_open)) as changes
+            select * from duly.job_changes
+             where job_changes.xid = any (p_cursor.open) and not job_changes.xid = any (v_open)
+               and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)) as changes
       join duly.notification_rules as rules on rules.tenant = changes.tenant and 'paused' = any (rules.events) and rules.created_at <= changes.changed_at
       left join duly.jobs on jobs.job_id = changes.job_id
      where changes.change = 'paused' and not changes.xid = any (v_open)

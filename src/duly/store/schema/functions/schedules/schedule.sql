@@ -152,6 +152,7 @@ begin
     return query
     select * from duly.job_changes
      where job_changes.xid >= pg_snapshot_xmin(p_seen) and not pg_visible_in_snapshot(job_changes.xid, p_seen) and job_changes.tenant = any (p_tenants)
+       and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)
      order by job_changes.xid, job_changes.number limit p_limit;
 end $$;
 

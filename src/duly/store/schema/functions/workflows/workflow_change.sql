@@ -182,6 +182,7 @@ begin
     return query
     select * from duly.workflow_changes as done
      where done.xid >= pg_snapshot_xmin(p_seen) and not pg_visible_in_snapshot(done.xid, p_seen) and done.tenant = any (p_tenants)
+       and duly.is_of_this_cluster(done.xid, done.xmin)
      order by done.xid, done.number limit p_limit;
 end $$;
 
