@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -16,7 +16,7 @@ from duly.api.metrics.collector import Metrics
 from duly.cli.up.dispatcher import opened_dispatcher
 from duly.clock import Rng
 from duly.domain.archive import ArchivePlace
-from duly.domain.runs.outcome import Succeeded
+from duly.domain.runs.outcome import Cancelled, Succeeded
 from duly.log import Log
 from duly.maintenance.service import Maintenance
 from duly.moves.archive import cold
@@ -157,6 +157,41 @@ async def test_a_page_ends_when_its_time_is_over_and_the_next_one_goes_on(own_da
     monkeypatch.setattr(clock, "monotonic", lambda: next(ticks) * cold.SECONDS_MAX * 0.7)
 
     assert ids(await listed(api)) == expected
+
+
+async def test_a_page_that_cannot_come_further_in_its_time_is_a_problem_and_not_the_same_page_for_ever(
+    own_database, clock, files, api, monkeypatch
+):
+    runs = list[str]()
+    for outcome in (Succeeded(), Cancelled(), Succeeded(), Cancelled()):  # the files of both kinds overlap
+        await clock.advance(1)
+        runs += await ended_runs(own_database, 1, outcome=outcome)
+    await archived(own_database, clock, files)
+    ticks = iter(range(1_000_000))
+    monkeypatch.setattr(clock, "monotonic", lambda: next(ticks) * cold.SECONDS_MAX * 1.1)
+
+    first = (await api.get("/v1/runs", params={"filter": RANGE})).json()
+    second = await api.get("/v1/runs", params={"filter": RANGE, "page_token": first["next_page_token"]})
+
+    assert ids(first["items"]) == runs[-1:]
+    assert (second.status_code, second.json()["code"]) == (503, "archive_unavailable")
+
+
+async def test_a_run_with_two_records_hides_no_other(own_database, clock, files, api):
+    """A skipped occurrence that is made up for, and cancelled, is in one file twice."""
+    runs = await ended_runs(own_database, 3, outcome=Cancelled())
+    await own_database.execute(
+        "insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became,"
+        " queue, handler)"
+        " select run_id, job_id, scheduled_at, due_at, finished_at, tenant, 0, 'skipped', 'skipped', queue, handler"
+        " from duly.attempts where run_id = $1",
+        UUID(runs[0]),
+    )
+    await archived(own_database, clock, files)
+
+    found = await listed(api, size=2)
+
+    assert [(run["run_id"], run["state"]) for run in found] == [(run, "cancelled") for run in runs]
 
 
 async def test_filters_choose_archived_runs_as_they_choose_others(own_database, clock, files, api):
