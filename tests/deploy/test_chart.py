@@ -17,6 +17,7 @@ Rendered = dict[tuple[str, str], dict[str, Any]]
 SECRETS = {"database": {"existingSecret": "db"}, "keyring": {"existingSecret": "keys"}}
 LEAST = {**SECRETS, "api": {"plainHttp": True}}
 SCALED = {"enabled": True, "prometheus": "http://prometheus:9090", "queueAgeSeconds": 45, "max": 7}
+ARCHIVE = {"to": [{"ipBlock": {"cidr": "10.8.0.1/32"}}], "ports": [{"protocol": "TCP", "port": 9000}]}
 FULL = {
     **SECRETS,
     "image": {"repository": "registry.example/duly", "digest": f"sha256:{'a' * 64}", "pullSecrets": [{"name": "pull"}]},
@@ -41,6 +42,7 @@ FULL = {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
         "databaseTo": [{"ipBlock": {"cidr": "10.0.0.5/32"}}],
         "workerEgress": [{"to": [{"ipBlock": {"cidr": "10.9.0.0/16"}}]}],
+        "egress": [ARCHIVE],
     },
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "priorityClassName": "high",
@@ -183,6 +185,14 @@ def test_each_pod_is_under_a_network_policy_in_both_directions(chart):
     ]
     [public] = [block for block in blocks if block["cidr"] == "0.0.0.0/0"]
     assert private <= set(public["except"]), "webhooks reach no private network"
+
+
+def test_every_role_reaches_what_is_named_for_all(tmp_path):
+    found = rendered(tmp_path, FULL)
+    egress = {name: each["spec"]["egress"] for (kind, name), each in found.items() if kind == "NetworkPolicy"}
+
+    assert [name for name, rules in egress.items() if ARCHIVE not in rules] == []
+    assert len(egress) == 4
 
 
 def test_nothing_but_the_api_is_reached_unless_prometheus_is_named(tmp_path):
