@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # Neither role loads the other.
     from duly.worker.service import Worker, WorkerHealth
 
 _REPORT_SECONDS = 1.0
+_REPORT_BYTES_MAX = 1024 * 1024
 
 
 class WorkerFigures:
@@ -133,12 +135,13 @@ class Reports:
         self._last: Report | None = None
 
     async def keep_reading(self) -> None:
-        """Read reports, for ever."""
-        reader = asyncio.StreamReader()
+        """Read reports, for ever. One that is cut off is left out: its process was killed while it wrote."""
+        reader = asyncio.StreamReader(_REPORT_BYTES_MAX)
         pipe = os.fdopen(self._reader, "rb")
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
         async for line in reader:
-            self.take(msgspec.json.decode(line, type=Report))
+            with suppress(msgspec.DecodeError):
+                self.take(msgspec.json.decode(line, type=Report))
 
     def take(self, report: Report) -> None:
         """Take a report."""
