@@ -28,6 +28,7 @@ class ReplicaReads:
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self._wrote_at: dict[str, float] = {}
+        self._others_wrote_at: float | None = None  # of keys for which there was no room
         self._reads: Counter[str] = Counter()
 
     def wrote(self, operation: Operation, identity: Identity) -> None:
@@ -36,8 +37,10 @@ class ReplicaReads:
             return
         if len(self._wrote_at) >= _WRITERS_MAX:
             self._wrote_at = {key: at for key, at in self._wrote_at.items() if not self.replica.has(at)}
-        if len(self._wrote_at) < _WRITERS_MAX:
+        if len(self._wrote_at) < _WRITERS_MAX or identity.key.key_id in self._wrote_at:
             self._wrote_at[identity.key.key_id] = self.replica.moment()
+        else:
+            self._others_wrote_at = self.replica.moment()
 
     async def answer(
         self, operation: Operation, identity: Identity, headers: Mapping[str, str], act: Act, beside: dict[str, str]
@@ -74,6 +77,8 @@ class ReplicaReads:
             if not self.replica.has(at):
                 return None, "own_write"
             del self._wrote_at[identity.key.key_id]
+        if self._others_wrote_at is not None and not self.replica.has(self._others_wrote_at):
+            return None, "own_write"  # perhaps: it may be one of those keys
         pools = self.replica.pools
         return pools, "" if pools is not None else "replica_unused"
 
