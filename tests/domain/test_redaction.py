@@ -1,3 +1,4 @@
+import time
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -144,6 +145,25 @@ def test_a_text_is_hidden_whole_where_very_many_values_are():
     redactor = Redactor(["$.ids"], {"ids": [f"number-{at:05}" for at in range(1_000)]})
 
     assert redactor.text("anything with number-00017") == "*** ($.ids)"
+
+
+def test_parts_of_values_are_found_at_the_ends_of_a_long_text():
+    redactor = Redactor(["$.card", "$.pin"], {"card": "4111-1111-1111-1111", "pin": "aaaaab"})
+    between = " " * 1_000
+
+    assert redactor.text(f"1-1111-1111{between}4111-11…") == f"*** ($.card){between}*** ($.card)"
+    assert redactor.text(f"aab{between}aaa") == f"aab{between}aaa", "shorter than a quote"
+    assert redactor.text(f"aaab{between}aaaa") == f"*** ($.pin){between}*** ($.pin)"
+    assert redactor.text(f"b{between}4111x") == f"b{between}4111x"
+
+
+def test_a_cut_text_costs_little_however_many_values_are_hidden():
+    redactor = Redactor(["$.*"], {f"key-{number}": f"{number:04}" * 250 for number in range(200)})
+    text = "x" * 8_000 + "…"
+
+    began = time.monotonic()
+    assert {redactor.text(text) for _ in range(20)} == {text}
+    assert time.monotonic() - began < 2.0
 
 
 def test_results_are_redacted_by_path_and_by_value():

@@ -139,11 +139,11 @@ class Redactor:
     def _without_cut_values(self, text: str) -> str:
         """Replace the rest of a value at an end of a text, which may have been cut there."""
         for value, mark in self._marks.items():
-            for length in range(min(len(value), _CUT_VALUE_MAX) - 1, QUOTED_CHARACTERS_MIN - 1, -1):
-                if text.rstrip("…").endswith(value[:length]):
-                    text = text.rstrip("…")[:-length] + mark
-                if text.startswith(value[-length:]):
-                    text = mark + text[length:]
+            kept = text.rstrip("…")
+            if (length := _shared(kept, value, len(value))) > 0:
+                text = kept[:-length] + mark
+            if (length := _shared(value, text, len(value))) > 0:
+                text = mark + text[length:]
         return text
 
     def value(self, value: Any) -> Any:
@@ -263,6 +263,22 @@ def _writings(text: str) -> set[str]:
     in_json, in_python = msgspec.json.encode(text).decode()[1:-1], repr(text)[1:-1]
     in_ascii = in_json.encode("ascii", "backslashreplace").decode()
     return {text, in_json, in_ascii, in_python, quote(text, safe=""), quote(text), quote_plus(text)}
+
+
+def _shared(text: str, following: str, whole: int) -> int:
+    """Return how many characters at the end of a text are the start of another: a part of a value of `whole` characters.
+
+    Those that may be are found by their first few, because most texts have none of them.
+    """
+    head = following[:QUOTED_CHARACTERS_MIN]
+    if len(head) < QUOTED_CHARACTERS_MIN:
+        return 0
+    at = text.find(head, max(0, len(text) - min(whole, _CUT_VALUE_MAX) + 1))
+    while at >= 0:
+        if following.startswith(text[at:]):
+            return len(text) - at
+        at = text.find(head, at + 1)
+    return 0
 
 
 def _is_number(value: Any) -> bool:

@@ -22,6 +22,7 @@ from duly.api.response import Response
 from duly.api.views.worker_runs import claimed_run, reported
 from duly.domain.errors import LeaseOver
 from duly.domain.jobs.job import check_name
+from duly.domain.redaction import Redactor
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.progress import progress_of
 from duly.domain.targets.target import check_handler
@@ -63,6 +64,7 @@ WAIT_MAX = timedelta(seconds=30)
 POLL_SECONDS = 0.25
 SETTLE_BYTES_MAX = LOGS_BYTES_MAX = 16_777_216
 FIELDS_BYTES_MAX = 16_384
+_Line = tuple[str, str, str | None]  # of a log: its level, message and fields
 _RENEWALS = 5  # in the time of a lease
 
 
@@ -198,11 +200,12 @@ async def save_checkpoint(call: Call[Nothing, Checkpoint]) -> Response:
 async def append_logs(call: Call[Nothing, LogEntries]) -> Response:
     """Append lines to the run's log."""
     said = call.body
-    lines = [
+    lines: list[_Line] = [
         (entry.level, payloads.storable(entry.message), _fields_text(entry.fields, said.run_id)) for entry in said.lines
     ]
     if (redactor := await redactor_for(call.database, said.run_id)) is not None:
-        lines = [(level, redactor.text(text), fields and redactor.json(fields)) for level, text, fields in lines]
+        # In a thread: with many values and lines it takes seconds, in which nobody else would be answered.
+        lines = await asyncio.to_thread(_redacted, lines, redactor)
     handle = (said.run_id, said.fence)
     kept = await remote_workers.append_logs(call.database, call.id("worker_id"), handle, lines)
     if kept is None:
@@ -218,6 +221,10 @@ async def leave(call: Call[Nothing, Leaving]) -> Response:
     """
     has_left, returned = await retire.leave(call.database, call.id("worker_id"), _handles(call.body.leases))
     return Response(200, Left(left=has_left, returned=_shown_handles(returned)))
+
+
+def _redacted(lines: Sequence[_Line], redactor: Redactor) -> list[_Line]:
+    return [(level, redactor.text(text), fields and redactor.json(fields)) for level, text, fields in lines]
 
 
 async def _poll(
