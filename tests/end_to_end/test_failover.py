@@ -196,8 +196,8 @@ async def a_key(url: str) -> str:
 
 def report(evidence: Evidence, blows: Sequence[Blow], caller: Caller) -> None:
     """Print the figures."""
-    asked_again = sum(asked.asked > 1 for asked in evidence.acknowledged)
-    print(f"\nacknowledged {len(evidence.acknowledged)}, of them asked again {asked_again}")
+    repeated = sum(one.requests > 1 for one in evidence.acknowledged)
+    print(f"\nacknowledged {len(evidence.acknowledged)}, of them after repeated requests {repeated}")
     print(f"calls {len(evidence.arrivals)}, beyond the first of a run {checker.duplicates(evidence)}")
     for how in sorted({blow.how for blow in blows}):
         those = [blow for blow in blows if blow.how == how]

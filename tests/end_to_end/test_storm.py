@@ -242,9 +242,10 @@ def report(evidence: Evidence, blows: Sequence[Blow]) -> None:
         if strike.what == "postgresql"
     ]
     down = [strike.back_at - strike.at for strike in evidence.strikes if strike.what == "postgresql"]
-    asked_again = sum(asked.asked > 1 for asked in evidence.acknowledged)
+    repeated_requests = sum(one.requests > 1 for one in evidence.acknowledged)
     print(
-        f"\nacknowledged {len(evidence.acknowledged)}, of them asked again {asked_again}; calls {len(evidence.arrivals)}"
+        f"\nacknowledged {len(evidence.acknowledged)}, of them after repeated requests {repeated_requests};"
+        f" calls {len(evidence.arrivals)}"
     )
     print(f"calls beyond the first {checker.duplicates(evidence)}; outcomes {dict(outcomes)}")
     print(

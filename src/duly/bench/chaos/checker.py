@@ -1,4 +1,4 @@
-"""The checker: compares what clients were told, what targets saw and what the database recorded. It trusts none of them alone.
+"""The checker: compares the answers to clients, the calls of targets and the records of the database. It trusts none alone.
 
 It knows nothing of the engine but the meaning of its tables. Each finding is a sentence; no finding is the good answer.
 """
@@ -33,10 +33,10 @@ def lost(evidence: Evidence) -> Iterator[str]:
     """Acknowledged, and either not ended or never seen by its target."""
     seen = {arrival.run_id for arrival in evidence.arrivals}
     ended = {record.run_id for record in evidence.records if record.became in FINAL_STATES}
-    for asked in evidence.acknowledged:
-        if asked.is_schedule:
+    for one in evidence.acknowledged:
+        if one.is_schedule:
             continue
-        run_id = str(asked.job_id)
+        run_id = str(one.job_id)
         if run_id not in ended:
             yield f"lost: run {run_id} was acknowledged and did not end"
         if run_id not in seen:
@@ -76,10 +76,10 @@ def _had_lapsed(record: Record, lapsed: dict[str, datetime]) -> bool:
 
 
 def early(evidence: Evidence) -> Iterator[str]:
-    """Called before its due moment, or before what the client was told; without any tolerance."""
-    told = {str(asked.job_id): asked.scheduled_at for asked in evidence.acknowledged if not asked.is_schedule}
+    """Called before its due moment, or before the moment that the client was given; without any tolerance."""
+    given = {str(one.job_id): one.scheduled_at for one in evidence.acknowledged if not one.is_schedule}
     for call in evidence.arrivals:
-        due_at = max(call.due_at, call.scheduled_at, told.get(call.run_id, 0.0))
+        due_at = max(call.due_at, call.scheduled_at, given.get(call.run_id, 0.0))
         if call.at < due_at:
             yield f"early: run {call.run_id}, attempt {call.attempt}, by {due_at - call.at:.6f} s"
 
@@ -115,7 +115,7 @@ def wrong_accounts(records: Iterable[Record]) -> Iterator[str]:
 
 def wrong_occurrences(evidence: Evidence, every_seconds: float = 1.0) -> Iterator[str]:
     """From its first moment on, a schedule has one run for each moment: none missing, none extra."""
-    schedules = {str(asked.job_id): asked.scheduled_at for asked in evidence.acknowledged if asked.is_schedule}
+    schedules = {str(one.job_id): one.scheduled_at for one in evidence.acknowledged if one.is_schedule}
     runs: dict[str, dict[float, set[str]]] = {job_id: defaultdict(set) for job_id in schedules}
     for call in evidence.arrivals:
         if call.job_id in runs:

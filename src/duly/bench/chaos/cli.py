@@ -39,8 +39,8 @@ def chaos(minutes: float, seed: int | None, rate: int, schedules: int, folder: P
     """Kill schedulers, workers and connections of a temporary installation at random, and print a verdict.
 
     It makes its own PostgreSQL, takes no other database, and removes everything at the end, also on Ctrl-C and SIGTERM.
-    The verdict is that of `duly verify`, and one from outside, by what handlers noted when they were called: runs lost,
-    early, or called twice without need. Exits with 1 when a promise was broken.
+    The verdict combines `duly verify` with the calls that handlers recorded in a file of their own: it names runs that were
+    lost, early, or called twice without need. Exits with 1 when a promise was broken.
     """
     check_can_look("chaos")
     plan = Plan(minutes * 60, secrets.randbelow(2**32) if seed is None else seed, rate, schedules)
@@ -63,7 +63,8 @@ def _print(verdict: Verdict) -> None:
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(verdict.outcomes.items()))
     click.echo(f"seed {verdict.seed}, {verdict.seconds:g} s; struck: {strikes}")
     click.echo(
-        f"acknowledged {verdict.acknowledged:,}, of them {verdict.asked_again:,} asked again; attempts: {outcomes}"
+        f"acknowledged {verdict.acknowledged:,}, of them {verdict.repeated_requests:,} after repeated requests;"
+        f" attempts: {outcomes}"
     )
     click.echo(
         f"handlers were called {verdict.calls:,} times, {verdict.repeated_calls:,} of them again after a lost attempt"

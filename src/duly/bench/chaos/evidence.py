@@ -1,4 +1,4 @@
-"""Evidence: what clients were told, what targets saw, and what the database recorded.
+"""Evidence: the answers to clients, the calls that targets received, and the records of the database.
 
 The sink is an append-only file in which targets keep their own record, whatever the engine believes.
 """
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from duly.worker.context import RunContext
 
 
-SINK = "DULY_CHAOS_SINK"  # the variable that tells a worker's handlers where the sink is
+SINK = "DULY_CHAOS_SINK"  # the variable with the file of the sink, for a worker's handlers
 
 
 class Acknowledged(msgspec.Struct, array_like=True, frozen=True):
-    """One answer: what was asked for is durable from here on."""
+    """One answer: the job is durable from here on."""
 
     job_id: UUID
     scheduled_at: float
     is_schedule: bool
-    asked: int  # how often, until an answer came
+    requests: int  # until an answer came
 
 
 class Strike(msgspec.Struct, frozen=True):

@@ -80,7 +80,7 @@ class Verdict(msgspec.Struct, frozen=True):
     seed: int
     seconds: float
     acknowledged: int
-    asked_again: int
+    repeated_requests: int
     calls: int
     repeated_calls: int
     strikes: dict[str, int]
@@ -214,7 +214,7 @@ class Storm:
             seed=self._plan.seed,
             seconds=self._plan.seconds,
             acknowledged=len(evidence.acknowledged),
-            asked_again=sum(one.asked > 1 for one in evidence.acknowledged),
+            repeated_requests=sum(one.requests > 1 for one in evidence.acknowledged),
             calls=len(evidence.arrivals),
             repeated_calls=checker.duplicates(evidence),
             strikes=dict(strikes),
@@ -253,7 +253,7 @@ class Storm:
         self._strikes.append(Strike(what, pid, at, time.time()))
 
     async def _replace_ended(self) -> None:
-        """Note processes that have ended by themselves, and start others in their places."""
+        """Record processes that have ended by themselves, and start others in their places."""
         for name, role in list(self._roles.items()):
             try:
                 role.check()
@@ -265,9 +265,11 @@ class Storm:
     async def _acknowledged(
         self, request: Callable[[], Awaitable[Submitted | list[Submitted]]], *, is_schedule: bool = False
     ) -> None:
-        answer, asked = await _until_answered(request)
+        answer, requests = await _until_answered(request)
         answers = answer if isinstance(answer, list) else [answer]
-        self._ledger += [Acknowledged(one.job_id, one.scheduled_at.timestamp(), is_schedule, asked) for one in answers]
+        self._ledger += [
+            Acknowledged(one.job_id, one.scheduled_at.timestamp(), is_schedule, requests) for one in answers
+        ]
 
     def _look(self) -> None:
         """Remember all processes below ours: those of a worker that is killed must end, too."""
@@ -291,12 +293,12 @@ def _is_one_of_ours(pid: int) -> bool:
 
 
 async def _until_answered(request: Callable[[], Awaitable[_Answer]]) -> tuple[_Answer, int]:
-    """Ask until there is an answer. Returns it, and how often it took."""
-    asked = 0
+    """Repeat a request until it is answered. Returns the answer, and the number of requests."""
+    requests = 0
     while True:
-        asked += 1
+        requests += 1
         try:
-            return await request(), asked
+            return await request(), requests
         except (Unavailable, KeyBusy):
             await asyncio.sleep(0.1)
 
