@@ -1,7 +1,7 @@
 """Logging: a line is an event and its fields, as JSON or as text for people.
 
 A line that concerns a request, a job, a run or an attempt has its ids: `request_id`, `job_id`, `run_id`, `attempt`.
-What is logged while a request is served or a handler runs has them without naming them.
+Lines that are logged while a request is served or a handler runs have them automatically.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def test_the_parts_start_when_the_database_is_migrated():
 
 @pytest.fixture(scope="module")
 def secrets(tmp_path_factory) -> Path:
-    """What the script makes."""
+    """The files that the script creates."""
     folder: Path = tmp_path_factory.mktemp("made") / "secrets"
     new_secrets(folder)
     return folder

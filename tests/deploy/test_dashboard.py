@@ -50,7 +50,7 @@ def selected(expression):
 
 @pytest.fixture(scope="module")
 def scrape(up):
-    """What a running Duly exports, after a run and a webhook: the labels of each sample by its name."""
+    """The labels of each sample that a running Duly exports, by its name, after a run and a webhook."""
     assert up.duly("run", "greet", "name=Ada", "--wait").returncode == 0
     up.duly("run", "fail", "reason=broken", "--wait")
 

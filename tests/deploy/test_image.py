@@ -71,7 +71,7 @@ def test_the_image_runs_as_nobody_else_and_has_no_secret():
     assert "ADD " not in TEXT
 
 
-def test_what_builds_and_runs_leave_is_not_sent_to_the_build():
+def test_artifacts_of_builds_and_runs_are_not_sent_to_the_build():
     ignored = (ROOT / ".dockerignore").read_text().split()
 
     assert {".git", ".venv", "**/.duly", "**/node_modules", "dist", "deploy"} <= set(ignored)

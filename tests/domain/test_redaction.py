@@ -183,7 +183,7 @@ def test_a_payload_that_is_sent_back_as_shown_is_the_stored_one():
     assert restored(redacted(ORDER, rules), ORDER, rules) == ORDER
 
 
-def test_what_else_was_changed_is_changed():
+def test_restoring_hidden_values_keeps_the_other_changes():
     rules = ["$.card", "$.items[*].card"]
     shown = redacted(ORDER, rules)
     sent = {**shown, "order": {"id": 8}, "new": [1], "items": [*shown["items"][:1], {"sku": "c"}]}

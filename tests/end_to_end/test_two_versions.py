@@ -68,7 +68,7 @@ class Versions:
 
     @contextmanager
     def of(self, version):
-        """What is started inside is of this version."""
+        """Start processes of this version inside."""
         self.house.source = self.sources[version]
         try:
             yield

@@ -271,7 +271,7 @@ class TestExport:
 
 
 class TestFailures:
-    """What fails leaves history where it is, says so, and is done again later."""
+    """A failure leaves history in place, is reported, and is tried again later."""
 
     @pytest.mark.parametrize("is_carried_out", [True, False], ids=["carried_out", "not_carried_out"])
     async def test_a_crash_at_any_step_loses_nothing(self, own_database, clock, files, monkeypatch, is_carried_out):

@@ -45,7 +45,7 @@ select duly.run_id(at, 'run/' || n), duly.run_id($3::timestamptz, 'job/' || n % 
 
 
 class Figures(msgspec.Struct):
-    """What was measured."""
+    """The figures of one archive."""
 
     rows_per_second: float
     bytes_per_row: float
@@ -140,7 +140,7 @@ async def claiming(database: Database) -> AsyncIterator[list[float]]:
 
 
 class Seen(msgspec.Struct):
-    """What another session saw of a drop."""
+    """The waits of another session during a drop."""
 
     gone_at: float = 0.0
     waits: list[float] = []

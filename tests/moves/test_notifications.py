@@ -359,7 +359,7 @@ async def test_restored_pause_of_a_job_is_not_noticed_again(database):
     assert await noticed(database) == []
 
 
-async def test_what_a_digest_puts_off_for_longer_than_history_is_kept_is_sent(database):
+async def test_digest_sends_notifications_that_are_older_than_the_retention(database):
     await a_rule(database, "dead", mode="digest", digest="P20D")
     await a_dead_run(database)
     await watched(database)

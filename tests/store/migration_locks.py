@@ -57,7 +57,7 @@ alter table duly.timers validate constraint timers_measured;
 
 
 class Measured(msgspec.Struct):
-    """What was seen while migrations ran."""
+    """The observations of sessions while migrations ran."""
 
     seconds: float = 0.0
     held: dict[str, float] = {}  # seconds that a lock stood, the longest of each table and mode

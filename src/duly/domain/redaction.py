@@ -268,7 +268,7 @@ def _writings(text: str) -> set[str]:
 def _shared(text: str, following: str, whole: int) -> int:
     """Return how many characters at the end of a text are the start of another: a part of a value of `whole` characters.
 
-    Those that may be are found by their first few, because most texts have none of them.
+    Candidates are found by their first few characters, because most texts have none.
     """
     head = following[:QUOTED_CHARACTERS_MIN]
     if len(head) < QUOTED_CHARACTERS_MIN:

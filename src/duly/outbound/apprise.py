@@ -32,7 +32,7 @@ class Apprise:
         self._slots = asyncio.Semaphore(PROCESSES_MAX)
 
     async def deliver(self, scheme: str, url: str, title: str, body: str, *, seconds: float) -> None:
-        """Send a notification within `seconds`, the wait for a free process left aside. Raises OutboundError."""
+        """Send a notification within `seconds`, which do not include the wait for a free process. Raises OutboundError."""
         if scheme not in self._schemes:
             raise NotAllowed(
                 f"Apprise scheme {scheme} is not allowed; the operator allows each in the setting apprise_schemes"

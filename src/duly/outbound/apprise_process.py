@@ -112,7 +112,7 @@ def _is_for_writing(mode: Any, flags: Any) -> bool:
 
 
 def _installed() -> frozenset[str]:
-    """Return what a service may read: code, of which some is imported late, and what the system tells every program."""
+    """Return the files and folders that a service may read: code, of which some is imported late, and system configuration."""
     return frozenset(os.path.realpath(path) for path in (*sys.path, *_SYSTEM_FILES) if path)
 
 

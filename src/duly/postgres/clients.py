@@ -1,4 +1,4 @@
-"""PostgreSQL's client programs: those of this machine and those of the embedded server, and how each is told an address.
+"""PostgreSQL's client programs: those of this machine and those of the embedded server, and how each receives an address.
 
 Where the database is, and its password, go into the environment of the program alone: nothing of it is on a command line,
 which every account of the machine can read.

@@ -1,4 +1,4 @@
-"""What 100,000 failures at once cost a rule that matches them all, and how soon people hear, by real processes.
+"""The cost of 100,000 failures at once for a rule that matches them all, and the delay of its messages, by real processes.
 
 pytest -m proof --timeout 0 -s tests/end_to_end/targets/test_notification_figures.py
 """
@@ -24,7 +24,7 @@ house, keys, hooks, without_rules = base.house, base.keys, base.hooks, base.with
 
 
 class Flood(msgspec.Struct):
-    """What a flood of failures was like."""
+    """The figures of a flood of failures."""
 
     failures_per_second: float
     start_delay_p50: float  # of other runs meanwhile, on a queue of their own, in milliseconds

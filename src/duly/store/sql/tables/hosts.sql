@@ -19,7 +19,7 @@ select exists (select from forgotten) or exists (select from resumed) as is_new,
 select host, since from duly.drained_hosts order by host limit 100
 
 -- name: held
--- What the live processes of a host hold: the runs of each worker, counted up to a bound, and the shards of each scheduler.
+-- The runs of each live worker of a host, counted up to a bound, and the shards of each live scheduler.
 select 'worker' as role, name, (select count(*) from (select from duly.leased where leased.worker_id = workers.worker_id limit $2) as held) as held
   from duly.workers where host = $1 and until > duly.clock_now()
 union all

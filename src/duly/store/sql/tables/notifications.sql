@@ -110,7 +110,7 @@ select tenant, name, sealed, key_id from duly.channels where key_id <> $1 and (t
 update duly.channels set sealed = $4, key_id = $5 where tenant = $1 and name = $2 and sealed = $3 returning true
 
 -- name: forget
--- What waits for its delivery, which a digest or a limit may put off for a month, is kept.
+-- Notifications that wait for a delivery, which a digest or a limit may delay for a month, are kept.
 with old as (
     delete from duly.notifications where ctid = any (array(
         select ctid from duly.notifications as one
