@@ -335,6 +335,19 @@ class TestUnreadable:
 
 
 class TestHolds:
+    async def test_a_hold_behind_more_than_a_list_shows_keeps_its_first_reason(self, own_database, api):
+        await own_database.execute(
+            "insert into duly.legal_holds (tenant, job_id, reason, held_at)"
+            " select 1, gen_random_uuid(), 'bulk', duly.clock_now() from generate_series(1, 10000)"
+        )
+        held = {"tenant": 1, "job_id": str(UUID(int=2**128 - 1)), "reason": "case 7"}
+
+        first = await api.put("/v1/legal-holds", json=held)
+        again = await api.put("/v1/legal-holds", json={**held, "reason": "case 8"})
+
+        assert (first.status_code, again.status_code) == (200, 200)
+        assert again.json() == first.json()
+
     async def test_a_hold_is_set_listed_and_released_and_stops_a_purge(self, own_database, api):
         await ended_runs(own_database, 1)
         [run] = (await api.get("/v1/runs")).json()["items"]

@@ -454,7 +454,7 @@ def _archive(facts: Facts) -> Iterator[Finding]:
         others = f" {some(more, 'other archive')} failed, too." if more else ""
         yield _warning(
             "archive_failing",
-            f"{first.name} could not be archived, and stays in the database: {first.error}.{others}".replace("..", "."),
+            f"{first.name} could not be archived, and stays in the database: {first.error.rstrip('.')}.{others}",
             "Remove the cause; the next try comes within five minutes. `duly archive` lists archives and their errors.",
         )
 

@@ -25,9 +25,9 @@ async def hold(database: Database, tenant: int, job_id: UUID | None, reason: str
     reason = check_reason(reason)
     if await tenants.find(database, tenant) is None:
         raise NotFound(f"no tenant {tenant}; `duly tenants` lists them")
-    is_new = await archive.hold(database, tenant, job_id, reason)
+    held, is_new = await archive.hold(database, tenant, job_id, reason)
     await record(database, tenant, Action.HOLD_CREATED, _subject(tenant, job_id), int(is_new), reason=reason)
-    return next(one for one in await archive.holds(database) if (one.tenant, one.job_id) == (tenant, job_id))
+    return held
 
 
 @audited

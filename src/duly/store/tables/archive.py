@@ -213,9 +213,10 @@ async def rules_above(database: Database, tenant: int) -> list[str] | None:
     return await database.fetchval(SQL["rules_above"], tenant)  # type: ignore[no-any-return]
 
 
-async def hold(database: Database, tenant: int, job_id: UUID | None, reason: str) -> bool:
-    """Keep the history of a tenant, or of one of its jobs. False: it is held already."""
-    return bool(await database.fetch(SQL["hold"], tenant, job_id, reason))
+async def hold(database: Database, tenant: int, job_id: UUID | None, reason: str) -> tuple[LegalHold, bool]:
+    """Keep the history of a tenant, or of one of its jobs; return the hold, and whether it is new."""
+    *held, is_new = await database.fetch_one(SQL["hold"], tenant, job_id, reason)
+    return LegalHold(*held), is_new
 
 
 async def release(database: Database, tenant: int, job_id: UUID | None) -> bool:

@@ -85,7 +85,10 @@ select {record} from duly.archived_partitions where name = $1
 select name, day, kind, error, failed_at from duly.archived_partitions where error is not null and state in ('exporting', 'verified') order by failed_at limit 100
 
 -- name: hold
-insert into duly.legal_holds (tenant, job_id, reason, held_at) values ($1, $2, $3, duly.clock_now()) on conflict do nothing returning 1
+-- One that is held keeps its first reason.
+insert into duly.legal_holds (tenant, job_id, reason, held_at) values ($1, $2, $3, duly.clock_now())
+on conflict (tenant, coalesce(job_id, '00000000-0000-0000-0000-000000000000')) do update set reason = legal_holds.reason
+returning tenant, job_id, reason, held_at, xmax = 0 as is_new
 
 -- name: release
 delete from duly.legal_holds where tenant = $1 and job_id is not distinct from $2 returning 1
