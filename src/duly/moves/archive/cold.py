@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from heapq import merge
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -109,8 +110,7 @@ class ColdHistory:
 
     async def verify(self, found: Archived) -> None:
         """Read an archive back and compare it with its record. Raises ArchiveError."""
-        async with self._room:
-            await asyncio.to_thread(check_record, self._files, found)
+        await self._asked(partial(check_record, self._files, found))
 
     async def _in_time(self, ask: Callable[[], T]) -> T:
         """Ask in a thread, when there is room. Raises ArchiveError, also when there is no answer in twice the time.
@@ -119,12 +119,16 @@ class ColdHistory:
         """
         try:
             async with asyncio.timeout(2 * self._seconds_max):
-                await self._room.acquire()
-                asking = asyncio.ensure_future(asyncio.to_thread(ask))
-                asking.add_done_callback(self._make_room)
-                return await asyncio.shield(asking)
+                return await self._asked(ask)
         except TimeoutError:
             raise ArchiveError(f"the archive did not answer within {2 * self._seconds_max:g} s") from None
+
+    async def _asked(self, ask: Callable[[], T]) -> T:
+        """Ask in a thread, when there is room; who stops waiting leaves the room to the thread until it ends."""
+        await self._room.acquire()
+        asking = asyncio.ensure_future(asyncio.to_thread(ask))
+        asking.add_done_callback(self._make_room)
+        return await asyncio.shield(asking)
 
     def _make_room(self, asked: asyncio.Future[Any]) -> None:
         self._room.release()
