@@ -18,7 +18,7 @@ _FUNCTION = re.compile(
 _STATEMENT = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 _VIEW = re.compile(r"^create (?:or replace )?view duly\.(\w+)(.*?);", re.MULTILINE | re.DOTALL)
 _TRIGGER = re.compile(
-    r"^create (?:or replace |constraint )*trigger (\w+).*?execute function duly\.(\w+)", re.MULTILINE | re.DOTALL
+    r"^create (?:or replace |constraint )*trigger (\w+)(.*?execute function duly\.\w+)", re.MULTILINE | re.DOTALL
 )
 _HEAD = """# Functions
 
@@ -59,7 +59,7 @@ def callers() -> dict[str, list[str]]:
     for path in sorted(STATEMENTS.rglob("*.sql")):
         texts |= {f"{path.stem}.{name}": text for name, text in _STATEMENT.findall(path.read_text())}
     for path in sorted((SCHEMA / "functions").rglob("*.sql")):
-        texts |= {f"trigger {name}": f"duly.{called}(" for name, called in _TRIGGER.findall(path.read_text())}
+        texts |= {f"trigger {name}": f"{text}(" for name, text in _TRIGGER.findall(path.read_text())}
         texts |= {f"view {name}": text for name, text in _VIEW.findall(path.read_text())}
     found: dict[str, list[str]] = {}
     for caller, text in texts.items():

@@ -5,6 +5,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from duly.domain.tenancy.cells import Placement
+from duly.store.tenancy import cells as store_of_cells
 from duly.store.tenancy import tenants as store
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_runs import pages
@@ -49,6 +51,35 @@ async def test_api_keys_of_a_suspended_tenant_are_refused_until_it_is_active(fro
     await api.ask("PATCH", path, json={"state": "active"})
     await clock.advance(timedelta(seconds=4))
     assert (await stranger.get(f"/v1/jobs/{job['job_id']}")).status_code == 200
+
+
+async def test_requests_of_a_leaving_tenant_are_503_but_for_those_of_workers(front, database, clock):
+    stranger = await front.stranger()
+    await store_of_cells.freeze(database, stranger.tenant, Placement("stranger", "one", 2, "two", "leaving"))
+    await clock.advance(timedelta(seconds=4))
+
+    for answer in (await stranger.get("/v1/jobs"), await stranger.post("/v1/jobs", json={"target": A_TARGET})):
+        assert (answer.status_code, answer.json()["code"]) == (503, "tenant_moving"), answer.text
+        assert int(answer.headers["retry-after"]) >= 1
+    worker = {"name": "remote", "queues": ["remote"], "handlers": ["x"]}
+    assert (await stranger.post("/v1/worker/register", json=worker)).status_code == 201
+    await store.suspend(database, stranger.tenant)
+    await clock.advance(timedelta(seconds=4))
+    assert (await stranger.post("/v1/worker/register", json=worker)).status_code == 401
+
+
+async def test_keys_of_a_tenant_that_is_gone_are_told_the_cell_and_others_nothing(front, database, clock):
+    stranger = await front.stranger()
+    move = Placement("stranger", "one", 2, "two", "leaving")
+    await store_of_cells.freeze(database, stranger.tenant, move)
+    await store_of_cells.depart(database, stranger.tenant, 2)
+    await store_of_cells.finish_departure(database, stranger.tenant, 2)
+
+    answer = await stranger.get("/v1/jobs")
+    assert (answer.status_code, answer.json()["code"]) == (421, "tenant_moved")
+    assert "cell two" in answer.json()["detail"]
+    stranger.key = stranger.key[:-1] + ("A" if stranger.key[-1] != "A" else "B")
+    assert (await stranger.get("/v1/jobs")).status_code == 401
 
 
 async def test_the_operators_own_cannot_be_suspended(api):

@@ -806,4 +806,25 @@ BANK = [
         Python("a migration takes away what older processes use", "broken", "before[0] - after[0] | required", "set()"),
         Python("a migration keeps its locks", "held_at_most", "asyncio.timeout(seconds)", "asyncio.timeout(None)"),
     ),
+    *killed_by(
+        "tests/moves/test_cells.py",
+        Sql("a departure looks at each box once", "depart", "exit when v_rest = '{}'", "exit when true"),
+        Sql(
+            "runs of a leaving tenant are claimed",
+            "subqueues",
+            "and not exists (select from duly.absent_tenants where absent_tenants.tenant = seen.tenant)",
+            "",
+        ),
+        Sql("a leaving tenant is added to", "check_presence", "perform duly.refuse_absent(v_absent)", "perform 1"),
+        Sql("a tenant arrives under lower fences", "raise_sequence", "v_last <= p_above", "false"),
+        Sql(
+            "history that arrives is new to readers",
+            "put_rows",
+            "and attname = 'xid' then '$2'",
+            "and attname = 'xid' then 'pg_current_xact_id()'",
+        ),
+        Sql("a tenant arrives twice", "begin_arrival", "return false", "null"),
+        Python("a tenant leaves while its runs are under way", "_wait", "not held.runs", "True"),
+        Python("a tenant leaves its region", "_check_fit", "to_cell.region != from_cell.region", "False"),
+    ),
 ]

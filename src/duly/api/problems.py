@@ -58,6 +58,8 @@ CODES: Mapping[type[Exception], str] = {
     errors.NameTaken: "name_taken",
     errors.DeclaredInCode: "declared_in_code",
     errors.TenantSuspended: "forbidden",
+    errors.TenantMoving: "tenant_moving",
+    errors.TenantMoved: "tenant_moved",
     errors.QuotaReached: "quota_reached",
     errors.Shed: "shed",
     errors.VersionChanged: "version_changed",
@@ -135,6 +137,7 @@ def _retry(error: Exception, code: str) -> dict[str, str]:
         "archive_unavailable": QUOTA_SECONDS,
         "key_in_progress": RETRY_SECONDS,
         "quota_reached": QUOTA_SECONDS,
+        "tenant_moving": errors.TenantMoving.retry_seconds,
     }
     seconds = error.retry_seconds if isinstance(error, errors.Shed) else known.get(code)
     return {} if seconds is None else {"Retry-After": str(seconds)}

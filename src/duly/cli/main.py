@@ -63,6 +63,10 @@ SECTIONS = {
     "Access": {
         "tenants": ("duly.cli.commands.tenants:tenants", "List, create, suspend, resume and limit tenants."),
         "keys": ("duly.cli.commands.keys:keys", "List, create and revoke API keys."),
+        "cells": (
+            "duly.cli.commands.system.cells:cells",
+            "Run several primaries as one; move tenants between them.",
+        ),
         "audit": ("duly.cli.commands.audit:audit", "Show who changed what."),
         "secrets": (
             "duly.cli.commands.system.secrets:secrets",

@@ -7,6 +7,7 @@ DulyError
 │   ├── NotFound               and under it JobEnded
 │   ├── KeyConflict, KeyBusy, NameTaken, DeclaredInCode, VersionChanged, WorkflowChanged
 │   ├── TenantSuspended, QuotaReached, Shed
+│   ├── AbsentTenant           and under it TenantMoving, TenantMoved
 │   ├── ClaimOver, LeaseOver, ParentEnded, AttemptOver
 │   ├── TriggerError           domain/triggers/errors.py
 │   ├── InvalidFilter          domain/jobs/filter.py
@@ -96,6 +97,22 @@ class VersionChanged(Refused):
 
 class TenantSuspended(Refused):
     """The tenant is suspended and may add nothing."""
+
+
+class AbsentTenant(Refused):
+    """The tenant is not in this cell; `cell` is the other one."""
+
+    cell: str | None = None
+
+
+class TenantMoving(AbsentTenant):
+    """The tenant is on its way between two cells; nothing was done, and it may be tried again in `retry_seconds`."""
+
+    retry_seconds = 5
+
+
+class TenantMoved(AbsentTenant):
+    """The tenant is in another cell; send the request there."""
 
 
 class QuotaReached(Refused):

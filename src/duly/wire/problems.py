@@ -71,6 +71,7 @@ KINDS: dict[str, Kind] = {
     "version_changed": Kind(412, "It was changed by another request", "Read it again, and send its ETag in If-Match."),
     "body_too_large": Kind(413, "The body is too large", "Send a smaller body."),
     "unsupported_media_type": Kind(415, "The media type is not supported", "Send the named Content-Type."),
+    "tenant_moved": Kind(421, "The tenant is in another cell", "Send the request to the cell in the detail."),
     "invalid_body": Kind(422, "The body is invalid", "Fix the fields in `errors`."),
     "invalid_schedule": Kind(
         422, "The schedule is invalid", "Fix the fields in `errors`; /v1/triggers/preview checks a schedule."
@@ -101,6 +102,9 @@ KINDS: dict[str, Kind] = {
     ),
     "internal_error": Kind(500, "Internal error", "See the server's log at this request's id."),
     "too_many_connections": Kind(503, "Too many connections", "Close idle connections, and retry."),
+    "tenant_moving": Kind(
+        503, "The tenant is moving to another cell", "Retry after the seconds in Retry-After, with the same key."
+    ),
     "archive_unavailable": Kind(
         503,
         "The archive cannot be read",

@@ -41,6 +41,14 @@ select 1, $1, duly.clock_now() - interval '90 seconds', duly.clock_now()
 """
 
 
+LEFT = """
+insert into duly.absent_tenants (tenant, state, epoch, cell, since) values ({tenant}, '{state}', 2, 'two', duly.clock_now());
+insert into duly.moved_keys (key_id, tenant, secret_hash)
+select key_id, tenant, secret_hash from duly.api_keys where key_id = '{key_id}';
+delete from duly.api_keys where key_id = '{key_id}';
+"""
+
+
 class Scene:
     """What a refusal needs: the application, someone who may do all, and what requests are about."""
 
@@ -88,6 +96,23 @@ async def _(scene, operation, asked):
 async def _(scene, operation, asked):
     [scope, *_] = [scope for scope in Scope if operation.scope not in implied_by([scope])]
     return await asked.by(await scene.front.caller(scope))
+
+
+@provokes("tenant_moved")
+async def _(scene, operation, asked):
+    return await asked.by(await gone(scene, "gone"))
+
+
+@provokes("tenant_moving")
+async def _(scene, operation, asked):
+    return await asked.by(await gone(scene, "departed"))
+
+
+async def gone(scene: Scene, state: str) -> Caller:
+    """Give a caller whose tenant has left for another cell, with its keys."""
+    caller = await scene.front.stranger()
+    await scene.front.database.execute(LEFT.format(key_id=caller.key_id, tenant=caller.tenant, state=state))
+    return caller
 
 
 @provokes("headers_too_large")

@@ -14,14 +14,16 @@ import msgspec
 
 from duly.api.problems import Refusal
 from duly.clock import moment_of
-from duly.domain.errors import DulyError
-from duly.domain.tenancy.api_key import ApiKey, Identity, implied_by, parse
+from duly.domain.errors import DulyError, TenantMoved, TenantMoving
+from duly.domain.tenancy.api_key import ApiKey, Identity, Secret, implied_by, parse
+from duly.domain.tenancy.cells import GONE, LEAVING
 from duly.store.connection.database import Database
 from duly.store.tenancy import api_keys
 
 # A revoked key is refused within five seconds: this long it may be cached, the rest is latency.
 REMEMBERED_SECONDS = 3.0
 _REMEMBERED_MAX = 10_000
+_USABLE_STATES = ("active", LEAVING)  # what a leaving tenant may still do is decided for each operation
 _SCHEME = "bearer "
 _USE_RECORDED_EVERY = timedelta(minutes=1)
 
@@ -49,9 +51,20 @@ class Keys:
             raise _refusal()
         key_id, secret = found
         identity = await self._find(key_id)
+        if identity is None:
+            await self._refuse_moved(key_id, secret)
         if identity is None or not identity.key.is_opened_by(secret) or not self._is_usable(identity.key):
             raise _refusal()
         return identity
+
+    async def _refuse_moved(self, key_id: str, secret: Secret) -> None:
+        """Refuse a key whose tenant has left this cell. Raises TenantMoved, TenantMoving."""
+        moved = await api_keys.find_moved(self._database, key_id)
+        if moved is None or not moved.is_opened_by(secret):
+            return
+        if moved.state != GONE:
+            raise TenantMoving(f"tenant {moved.tenant_name} is moving to cell {moved.cell}; try again in some seconds")
+        raise TenantMoved(f"tenant {moved.tenant_name} is in cell {moved.cell}; send the request there")
 
     async def of_id(self, key_id: str) -> Identity:
         """Return the identity of a key whose secret was checked before. Raises Refusal when it grants nothing any more."""
@@ -61,7 +74,7 @@ class Keys:
         return identity
 
     def _is_usable(self, key: ApiKey) -> bool:
-        return key.is_usable(moment_of(self._database.clock.now())) and key.tenant_state == "active"
+        return key.is_usable(moment_of(self._database.clock.now())) and key.tenant_state in _USABLE_STATES
 
     async def _find(self, key_id: str) -> Identity | None:
         monotonic = self._database.clock.monotonic()

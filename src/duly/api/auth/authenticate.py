@@ -8,8 +8,9 @@ from duly.api.auth.browser import Logins
 from duly.api.auth.local import local_caller
 from duly.api.operations import SAFE, Operation
 from duly.api.problems import LOCAL, AnyRequest, Refusal
-from duly.domain.errors import DulyError
-from duly.domain.tenancy.api_key import ANYBODY, Identity
+from duly.domain.errors import DulyError, TenantMoving
+from duly.domain.tenancy.api_key import ANYBODY, Identity, Scope
+from duly.domain.tenancy.cells import LEAVING
 from duly.store.connection.database import Database
 
 
@@ -34,6 +35,11 @@ class Authentication:
         if operation.is_open:
             return ANYBODY
         identity = await self._identify(request)
+        if identity.key.tenant_state == LEAVING and operation.scope != Scope.WORKER:
+            # Its rows may go at any moment, and a list without them would look complete. Workers end what they run.
+            raise TenantMoving(
+                f"tenant {identity.key.tenant_name} is moving to another cell; try again in some seconds"
+            )
         if operation.scope not in identity.scopes:
             scopes = ", ".join(sorted(identity.scopes)) or "none"
             raise Refusal("forbidden", f"This needs the scope {operation.scope}; the key has {scopes}.")

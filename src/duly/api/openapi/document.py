@@ -281,9 +281,16 @@ def _header(name: str, about: str, schema: Schema) -> Schema:
     return {"name": name, "in": "header", "required": False, "description": about, "schema": schema}
 
 
+_OF_CALLERS = ("unauthorized", "forbidden", "tenant_moved", "tenant_moving")
+
+
 def refusals_of(operation: Operation) -> list[str]:
     """Name the kinds of problems that an operation is known for; what the server itself fails at is not among them."""
-    found = ["invalid_query", *([] if operation.is_open else ["unauthorized", "forbidden"]), "headers_too_large"]
+    found = [
+        "invalid_query",
+        *([] if operation.is_open else ["unauthorized", "forbidden", "tenant_moved", "tenant_moving"]),
+        "headers_too_large",
+    ]
     if operation.body is not None:
         found += ["body_too_large", "unsupported_media_type"]
         if operation.body is not bytes:

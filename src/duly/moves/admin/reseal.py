@@ -15,10 +15,12 @@ import msgspec
 from duly.clock import Rng
 from duly.domain.notifications.channel import about_channel
 from duly.domain.targets.destination import about_secret
+from duly.domain.tenancy.cells import about_cell
 from duly.domain.tenancy.sealed_options import reseal_options
 from duly.domain.tenancy.sealing import CannotOpen, Keyring
 from duly.store.connection.database import Database
 from duly.store.tables import notifications
+from duly.store.tenancy import cells
 from duly.store.tenancy import sealed as store
 from duly.store.tenancy.sealed import SealedRow
 
@@ -46,6 +48,7 @@ async def reseal(database: Database, keyring: Keyring, rng: Rng) -> Resealed:
     done = Resealed()
     await _signing_secrets(database, keyring, rng, done)
     await _channels(database, keyring, rng, done)
+    await _cells(database, keyring, rng, done)
     before = done.unopened
     for rounds_left in reversed(range(_ROUNDS_MAX)):
         done.unopened = before
@@ -88,6 +91,16 @@ async def _channels(database: Database, keyring: Keyring, rng: Rng, done: Reseal
                 continue
             done.rows += await notifications.reseal(database, one, anew)
         after = (held[-1].tenant, held[-1].name)
+
+
+async def _cells(database: Database, keyring: Keyring, rng: Rng, done: Resealed) -> None:
+    for name, sealed in await cells.sealed_before(database, keyring.key_id):
+        try:
+            anew = keyring.seal(keyring.open(sealed, about_cell(name)), about_cell(name), rng.secret)
+        except CannotOpen as error:
+            _leave(done, error)
+            continue
+        done.rows += await cells.reseal(database, name, sealed, anew)
 
 
 async def _table(database: Database, keyring: Keyring, table: str, column: str, done: Resealed) -> None:

@@ -7,6 +7,7 @@ import re
 import asyncpg
 
 from duly.domain.errors import (
+    AbsentTenant,
     AtPast,
     ClaimOver,
     DatabaseUnusable,
@@ -21,6 +22,8 @@ from duly.domain.errors import (
     ParentEnded,
     QuotaReached,
     Refused,
+    TenantMoved,
+    TenantMoving,
     TenantSuspended,
     WorkerExpired,
 )
@@ -51,6 +54,9 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     "DU021": (NotFound, "{message}; `duly tenants` lists them"),
     "DU022": (TenantSuspended, "{message}; `duly tenants resume` reactivates it"),
     "DU023": (QuotaReached, "{message}; end some, or raise {detail}: `duly tenants limits`"),
+    "DU024": (TenantMoving, "{message}; try again in some seconds"),
+    "DU025": (TenantMoved, "{message}; send the request there"),
+    "DU026": (Refused, "{message}; `duly cells` shows where it is"),
     "DU030": (ParentEnded, "{message}; leave parent out, or name a run that has not ended"),
     "DU031": (Refused, "{message}; its history stays until the operator releases it"),
     "55P03": (KeyBusy, "another transaction is submitting with this key; try again when it has ended"),
@@ -67,4 +73,7 @@ def refusal(sqlstate: str, message: str, detail: str | None) -> DulyError | None
     if sqlstate not in _REFUSALS:
         return None
     kind, text = _REFUSALS[sqlstate]
-    return kind(text.format(message=message, detail=detail))
+    error = kind(text.format(message=message, detail=detail))
+    if isinstance(error, AbsentTenant):
+        error.cell = detail
+    return error

@@ -745,6 +745,72 @@ create table duly.idempotent_responses (
 );
 create index idempotent_responses_by_expiry on duly.idempotent_responses (expires_at);
 
+-- Cells: several primaries, each a full Duly. docs/decisions/0057-a-tenant-is-in-one-cell.md says why. All of this is empty where there is one.
+
+-- In each cell: what it is, so that a wrong address or another directory is refused. At most one row.
+create table duly.cell (
+    is_only   boolean default true check (is_only) primary key,
+    name      text collate "C" not null,
+    number    integer not null,
+    region    text collate "C" not null,
+    directory uuid not null                             -- the directory that it belongs to
+);
+
+-- The directory, in one of the cells: the cells, and the cell of each tenant. A tenant's number is the same in all cells, because each cell
+-- numbers its tenants from a million times its own number on.
+create table duly.cells (
+    name     text collate "C" primary key,
+    number   integer generated always as identity unique check (number between 0 and 2146), -- 0: the directory's own
+    region   text collate "C" not null,
+    state    text not null default 'active' check (state in ('active', 'draining')),
+    shown    text not null,                             -- its address without the password; the whole of it is sealed
+    sealed   bytea not null,
+    key_id   text not null
+);
+create table duly.placements (
+    tenant_name text collate "C" primary key,
+    cell        text collate "C" not null,
+    epoch       bigint not null default 1,                -- raised by each move; a change that names another has no effect
+    moving_to   text collate "C",
+    phase       text check (phase in ('leaving', 'arriving')), -- until it is arriving, a move may be undone
+    check ((moving_to is null) = (phase is null)),
+    check (moving_to <> cell)
+);
+create index placements_by_cell on duly.placements (cell);
+
+-- In each cell: its tenants that are not entirely here. A tenant without a row is here. All that adds to a tenant looks here once.
+create table duly.absent_tenants (
+    tenant integer primary key,
+    state  text not null check (state in ('arriving', 'leaving', 'departed', 'gone')),
+    epoch  bigint not null,
+    cell   text collate "C" not null,                   -- the other cell: where it comes from, goes to, or is
+    since  timestamptz not null
+);
+
+-- The rows of tenants that have left, until they have arrived: a move of the tenant is a move of each of its rows, by way of here.
+create table duly.departures (
+    number     bigint generated always as identity primary key,
+    tenant     integer not null,
+    epoch      bigint not null,
+    table_name text collate "C" not null,
+    body       jsonb not null                           -- the text of each column
+);
+create index departures_by_tenant on duly.departures (tenant, epoch, number);
+
+-- Departures that have arrived: each once.
+create table duly.arrivals (
+    tenant integer not null,
+    epoch  bigint not null,
+    primary key (tenant, epoch)
+);
+
+-- Keys of tenants that are gone: their callers are told the cell.
+create table duly.moved_keys (
+    key_id      text collate "C" primary key,
+    tenant      integer not null,
+    secret_hash bytea not null
+);
+
 -------------------------------------------------------------------------------------------------------------- processes
 
 create table duly.workers (
@@ -1288,7 +1354,7 @@ begin
     -- The role sees nothing of these, but what a function says.
     foreach v_table in array array[
         'completion_callbacks', 'ended_nodes', 'workflow_tasks', 'dependents', 'ended_dependencies', 'dependency_checks', 'redactions',
-        'notification_states', 'notification_cursor'] loop
+        'notification_states', 'notification_cursor', 'cell', 'cells', 'placements', 'absent_tenants', 'departures', 'arrivals', 'moved_keys'] loop
         execute format('alter table duly.%I enable row level security', v_table);
     end loop;
 end $$;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from hmac import compare_digest
 
 import asyncpg
 import msgspec
@@ -19,6 +20,24 @@ SQL = load("tenancy/api_keys")
 async def find(database: Database, key_id: str) -> ApiKey | None:
     """Read a key with the limits of its tenant, whether or not it is usable."""
     return await database.fetch_row_with(_key, SQL["find"], key_id)
+
+
+class MovedKey(msgspec.Struct, frozen=True):
+    """A key of a tenant that has left this cell, for another one."""
+
+    secret_hash: bytes
+    state: str
+    cell: str
+    tenant_name: str
+
+    def is_opened_by(self, secret: Secret) -> bool:
+        """Return whether `secret` is this key's, in constant time."""
+        return compare_digest(self.secret_hash, secret.digest())
+
+
+async def find_moved(database: Database, key_id: str) -> MovedKey | None:
+    """Read a key that is not in this cell any more."""
+    return await database.fetch_row_as(MovedKey, SQL["moved"], key_id)
 
 
 async def create(

@@ -159,6 +159,8 @@ select 'schedule that waits for the end of a run that is not there', timers.job_
  where timers.run_id is null and timers.overlap = 'after_end' and timers.due_at = 'infinity' and jobs.state = 'active'
    and not exists (select from boxes where boxes.run_id = timers.last_run_id and boxes.box <> 'dead')
 union all
+select 'rows of a tenant that is in another cell', held.tenant::text, string_agg(held.table_name, ', ') from duly.rows_of_tenants() as held group by held.tenant
+union all
 select 'lease without a worker', leased.run_id::text, leased.worker_id::text from duly.leased
  where not exists (select from duly.workers where workers.worker_id = leased.worker_id)
    and not exists (select from duly.expired_workers where expired_workers.worker_id = leased.worker_id)

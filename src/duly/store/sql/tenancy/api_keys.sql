@@ -1,9 +1,16 @@
 -- name: find
-select api_keys.key_id, api_keys.tenant, tenants.name as tenant_name, tenants.state as tenant_state, tenants.submit_rate as tenant_rate,
+-- A tenant that is on its way to another cell has that state here.
+select api_keys.key_id, api_keys.tenant, tenants.name as tenant_name,
+       case when tenants.state = 'active' then coalesce(absent_tenants.state, 'active') else tenants.state end as tenant_state,
+       tenants.submit_rate as tenant_rate,
        api_keys.name,
        api_keys.secret_hash, api_keys.scopes, api_keys.submit_rate as rate, api_keys.created_at, api_keys.expires_at, api_keys.revoked_at,
        api_keys.last_used_at
-  from duly.api_keys join duly.tenants using (tenant) where api_keys.key_id = $1
+  from duly.api_keys join duly.tenants using (tenant) left join duly.absent_tenants using (tenant) where api_keys.key_id = $1
+
+-- name: moved
+select moved_keys.secret_hash, absent_tenants.state, absent_tenants.cell, tenants.name
+  from duly.moved_keys join duly.absent_tenants using (tenant) join duly.tenants using (tenant) where moved_keys.key_id = $1
 
 -- name: create
 -- Without a row there is no such tenant.

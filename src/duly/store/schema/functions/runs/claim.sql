@@ -70,6 +70,8 @@ begin
                 when waiting.runs = 0 then '{}'
                 else array(select ready.ctid from duly.ready
                             where not ready.is_unroutable and ready.queue = any (p_queues) and ready.handler = any (p_handlers)
+                              and (not exists (select from duly.absent_tenants)
+                                   or not exists (select from duly.absent_tenants where absent_tenants.tenant = ready.tenant))
                               for update skip locked) end
       into v_tids
       from (select count(*) as runs

@@ -97,7 +97,10 @@ declare
     v_payload jsonb;
     v_skipped text;
 begin
-    delete from duly.completion_callbacks where callback_id = p_callback_id returning * into v_callback;
+    -- Of a tenant that is leaving, it goes along.
+    delete from duly.completion_callbacks
+     where callback_id = p_callback_id and not exists (select from duly.absent_tenants where absent_tenants.tenant = completion_callbacks.tenant)
+    returning * into v_callback;
     if not found then
         return;
     end if;

@@ -95,6 +95,7 @@ begin
                false, p_queue, p_handler, v_payload
           from used;
         if found then
+            perform duly.check_presence(p_tenant);
             needs_hint := not duly.hint(p_queue, p_handler);
             return;
         end if;
@@ -108,6 +109,7 @@ begin
     else
         needs_hint := duly.put_one(p_tenant, job_id, scheduled_at, p_handler, v_payload, octet_length(p_payload), p_queue, p_priority, p_at, p_delay,
                                    p_options::jsonb, p_horizon, p_grace, v_now);
+        perform duly.check_presence(p_tenant);
     end if;
 end $$;
 
@@ -313,6 +315,7 @@ begin
                   from unnest(p_payloads) with ordinality as one(payload, number) offset 0) as named;
         needs_hint := not duly.hint(p_queue, p_handler);
     end if;
+    perform duly.check_presence(p_tenant);
 end $$;
 
 -- Change a one-shot that waits for its first attempt and is of a version: it is taken out and put where it belongs now, under the same id

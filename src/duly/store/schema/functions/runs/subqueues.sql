@@ -115,6 +115,7 @@ begin
                    coalesce((select tenants.weight from duly.tenants where tenants.tenant = seen.tenant), 1), false, 0)::duly.subqueue
           from unnest(v_seen) as seen
          where not exists (select from duly.pauses where pauses.tenant = seen.tenant and duly.is_paused_by(pauses.queue, seen.queue))
+           and not exists (select from duly.absent_tenants where absent_tenants.tenant = seen.tenant)
          order by seen.number, seen.tenant, seen.priority);
 end $$;
 

@@ -133,6 +133,7 @@ create or replace function duly.record_created_jobs() returns trigger language p
 begin
     insert into duly.job_changes (tenant, job_id, generation, change, name, queue, handler, changed_at)
     select tenant, job_id, generation, 'created', name, queue, handler, duly.clock_now() from created;
+    perform duly.check_presence(each.tenant) from (select distinct tenant from created) as each;
     return null;
 end $$;
 

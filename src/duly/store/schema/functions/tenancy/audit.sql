@@ -6,11 +6,11 @@ declare
     v_stack text;
 begin
     get diagnostics v_stack = pg_context;
-    if tg_op = 'DELETE' and v_stack ~ E'\nPL/pgSQL function duly\\.forget_audit\\(interval,integer\\) line ' then
+    if tg_op = 'DELETE' and v_stack ~ E'\nPL/pgSQL function duly\\.(forget_audit\\(interval,integer\\)|depart\\(integer,bigint\\)) line ' then
         return null;
     end if;
     raise exception using errcode = 'insufficient_privilege', message = format('duly.audit is append-only: %s is refused', lower(tg_op)),
-        hint = 'Rows go by age alone: set retention_audit.';
+        hint = 'Rows go by age alone, or with their tenant to another cell: set retention_audit.';
 end $$;
 
 -- Forget what is older than it has to be kept, so many rows at most. Less than a day is no retention but a way to erase a trace.

@@ -41,10 +41,11 @@ end $$;
 
 -------------------------------------------------------------------------------------------------- what a tenant may add
 
--- Refuse what a tenant's request may not add. The engine adds without limits.
+-- Refuse what a tenant's request may not add, and all that is added to a tenant that is not in this cell. The engine adds without limits.
 create or replace function duly.admit(p_tenant integer, p_schedules integer, p_runs integer) returns void
 language plpgsql as $$
 begin
+    perform duly.check_presence(p_tenant);
     if duly.is_tenant_session() then
         perform duly.must_be_ours(p_tenant);
         perform duly.check_quotas(p_tenant, p_schedules, p_runs);

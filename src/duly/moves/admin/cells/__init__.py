@@ -1,0 +1,1 @@
+"""Cells: the directory of several primaries, and the move of a tenant from one to another."""
