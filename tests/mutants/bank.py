@@ -824,7 +824,7 @@ BANK = [
             "and attname = 'xid' then 'pg_current_xact_id()'",
         ),
         Sql("a tenant arrives twice", "begin_arrival", "return false", "null"),
-        Python("a tenant leaves while its runs are under way", "_wait", "not held.runs", "True"),
+        Python("a tenant leaves while its runs are under way", "Held.is_clear", "not self.runs", "True"),
         Python("a tenant leaves its region", "_check_fit", "to_cell.region != from_cell.region", "False"),
     ),
 ]

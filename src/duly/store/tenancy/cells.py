@@ -36,11 +36,26 @@ class Resident(msgspec.Struct, frozen=True):
     cell: str | None
 
 
-class Held(msgspec.Struct, frozen=True):
-    """The obstacles to a departure: older transactions that are not over, and runs that workers hold, some of them."""
+class Horizon(msgspec.Struct, frozen=True):
+    """The transactions that were open at one moment: virtual ids, and a number that prepared ones are below."""
 
-    is_clear: bool
+    number: int
+    transactions: Sequence[str]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The obstacles to a departure, some of each: server processes with an older transaction, an older prepared
+    transaction, and runs that workers hold.
+    """
+
+    processes: Sequence[int]
+    is_prepared: bool
     runs: Sequence[UUID]
+
+    @property
+    def is_clear(self) -> bool:
+        """Return whether nothing is in the way."""
+        return not self.processes and not self.is_prepared and not self.runs
 
 
 class Departed(msgspec.Struct, frozen=True):
@@ -211,14 +226,14 @@ async def unfreeze(cell: Database, tenant: int, epoch: int) -> bool:
     return bool(await cell.fetchval(SQL["unfreeze"], tenant, epoch))
 
 
-async def horizon(cell: Database) -> int:
-    """Return the number that transactions of before are below."""
-    return int(await cell.fetchval(SQL["horizon"]))
+async def horizon(cell: Database) -> Horizon:
+    """Read the transactions that are open."""
+    return Horizon(*await cell.fetch_one(SQL["horizon"]))
 
 
-async def held(cell: Database, tenant: int, horizon: int) -> Held:
-    """Read what a departure waits for."""
-    return Held(*await cell.fetch_one(SQL["held"], tenant, horizon))
+async def held(cell: Database, tenant: int, horizon: Horizon) -> Held:
+    """Read the obstacles to a departure."""
+    return Held(*await cell.fetch_one(SQL["held"], tenant, horizon.number, horizon.transactions))
 
 
 async def depart(cell: Database, tenant: int, epoch: int) -> int:

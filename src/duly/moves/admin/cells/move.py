@@ -212,21 +212,29 @@ async def _wait(move: _Move, grace: timedelta, frozen: timedelta) -> None:
     """
     clock, horizon = move.source.clock, await store.horizon(move.source)
     begun_at = clock.monotonic()
-    quiet_at: float | None = None
+    quiet_at: float | None = None  # since when nothing has been in the way
     while True:
         now, held = clock.monotonic(), await store.held(move.source, move.tenant, horizon)
         passed = now - begun_at
-        if held.is_clear and not held.runs:  # from here on it stays so
-            quiet_at = now if quiet_at is None else quiet_at
+        if held.is_clear and quiet_at is not None:
             if passed >= frozen.total_seconds() and now - quiet_at >= min(frozen, READ).total_seconds():
                 return
+        elif held.is_clear:  # seen again by the next look: a claim that ended during this one may have taken a run
+            quiet_at = now
         elif passed >= max(grace, frozen).total_seconds() and await _undo(move):
             raise Refused(_stays(move.placement, held, grace))
+        else:
+            quiet_at = None
         await clock.sleep(_LOOK_SECONDS)
 
 
 def _stays(placement: Placement, held: Held, grace: timedelta) -> str:
-    what = f"runs did not end, {few([str(one) for one in held.runs])}" if held.runs else "a transaction did not end"
+    if held.runs:
+        what = f"runs did not end, {few([str(one) for one in held.runs])}"
+    elif held.processes:
+        what = f"transactions did not end, of server processes {few([str(one) for one in held.processes])}"
+    else:
+        what = "a prepared transaction did not end"
     return (
         f"tenant {placement.tenant} stays in cell {placement.cell}: within {to_iso(grace)} {what}."
         " Try again, or with a longer --grace"

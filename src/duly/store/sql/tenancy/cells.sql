@@ -101,12 +101,18 @@ select duly.freeze_tenant($1, $2, $3)
 select duly.unfreeze_tenant($1, $2)
 
 -- name: horizon
--- Transactions that may have added to a tenant before it began to leave are before this one.
-select pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+-- The open transactions of clients, whatever they read: they may not see that a tenant is frozen. Those that begin later do. A prepared one
+-- has no session any more, and is older than the number.
+select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as number,
+       array(select pg_locks.virtualxid from pg_locks join pg_stat_activity using (pid)
+              where pg_locks.locktype = 'virtualxid' and pg_locks.granted and pg_stat_activity.datname = current_database()
+                and pg_stat_activity.usesysid is not null and pid <> pg_backend_pid()) as transactions
 
 -- name: held
--- What a departure waits for: older transactions, and runs that workers hold.
-select pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= $2 as is_clear, array(select run_id from duly.leased where tenant = $1 limit 11) as runs
+select array(select pid from pg_locks where locktype = 'virtualxid' and granted and virtualxid = any ($3::text[]) limit 11) as processes,
+       exists (select from pg_prepared_xacts where database = current_database())
+           and pg_snapshot_xmin(pg_current_snapshot())::text::bigint < $2 as is_prepared,
+       array(select run_id from duly.leased where tenant = $1 limit 11) as runs
 
 -- name: depart
 select duly.depart($1, $2)

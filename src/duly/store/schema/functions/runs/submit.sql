@@ -93,13 +93,13 @@ begin
                                 payload_stored, queue, handler, payload)
         select submit_one.job_id, submit_one.job_id, submit_one.scheduled_at, submit_one.scheduled_at, 1, p_tenant, 0, p_priority, 0, false,
                false, p_queue, p_handler, v_payload
-          from used;
+          from used where not exists (select from duly.absent_tenants where absent_tenants.tenant = p_tenant);
         if found then
-            perform duly.check_presence(p_tenant);
             needs_hint := not duly.hint(p_queue, p_handler);
             return;
         end if;
     end if;
+    perform duly.check_presence(p_tenant);
     v_key := duly.use_key(p_tenant, p_key, job_id, v_hash, v_now);
     replayed := v_key.key is not null;
     if replayed then
@@ -109,7 +109,6 @@ begin
     else
         needs_hint := duly.put_one(p_tenant, job_id, scheduled_at, p_handler, v_payload, octet_length(p_payload), p_queue, p_priority, p_at, p_delay,
                                    p_options::jsonb, p_horizon, p_grace, v_now);
-        perform duly.check_presence(p_tenant);
     end if;
 end $$;
 

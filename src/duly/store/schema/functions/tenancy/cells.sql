@@ -61,27 +61,14 @@ end $$;
 
 ------------------------------------------------------------------------------------------------------------------ presence
 
--- Refuse to add to a tenant that is not here. Call it behind the insert: then a transaction that passed before the tenant began to leave has an
--- id by then, and the move waits for it. Under a snapshot of its own a transaction may not see that the tenant leaves; then an insert
--- that is undone at once shows it.
-create or replace function duly.check_presence(p_tenant integer) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+-- Refuse to add to a tenant that is not here. A transaction that began before the tenant was frozen may not see that; the move waits for it.
+create or replace function duly.check_presence(p_tenant integer) returns void language plpgsql as $$
 declare
     v_absent duly.absent_tenants;
 begin
     select * into v_absent from duly.absent_tenants where absent_tenants.tenant = p_tenant;
     if found then
         perform duly.refuse_absent(v_absent);
-    elsif current_setting('transaction_isolation') in ('repeatable read', 'serializable') and exists (select from duly.cell) then
-        begin
-            insert into duly.absent_tenants (tenant, state, epoch, cell, since) values (p_tenant, 'gone', 0, '', duly.clock_now());
-            raise exception using errcode = 'DU000';
-        exception when sqlstate 'DU000' then
-            null;
-        when unique_violation then
-            raise exception using errcode = 'serialization_failure',
-                message = format('tenant %s began to move to another cell behind this transaction''s snapshot; run it again', p_tenant);
-        end;
     end if;
 end $$;
 
