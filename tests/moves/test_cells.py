@@ -1,6 +1,7 @@
 """Cells: a tenant moves whole, once, and only where it may; nothing of it is lost, and nothing fires in two cells."""
 
 import asyncio
+from base64 import b64encode
 from copy import copy
 from datetime import timedelta
 
@@ -11,11 +12,12 @@ from duly.domain.errors import InvalidOption, NotFound, Refused, TenantMoved, Te
 from duly.domain.runs.outcome import Failed, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.domain.tenancy.cells import Cell, choose
-from duly.domain.tenancy.sealing import no_keyring
+from duly.domain.tenancy.sealing import new_key_line, no_keyring, read_keyring
 from duly.moves.admin.cells import move as moves
 from duly.moves.admin.cells import place as placing
 from duly.moves.admin.cells.directory import Directory
 from duly.moves.admin.cells.verify import verify
+from duly.moves.admin.reseal import reseal
 from duly.moves.submit import submit, submit_recurring
 from duly.store.boxes import history
 from duly.store.connection.database import Database
@@ -475,6 +477,16 @@ class TestRefused:
         bare.keyring = no_keyring
         with pytest.raises(InvalidOption, match="no key"):
             await placing.add_first(Directory(bare), "one", "eu", RNG)
+
+
+async def test_a_new_key_seals_addresses_anew(directory, one, acme):
+    new = new_key_line(RNG.secret).reveal()
+    both = f"{new}\n" + "\n".join(f"{key_id}:{b64encode(key).decode()}" for key_id, key in a_keyring()._keys.items())
+    assert (await reseal(one, read_keyring(both, "both"), RNG)).rows == 2
+    rotated = copy(one)
+    rotated.keyring = lambda: read_keyring(new, "new")
+
+    assert (await moved(Directory(rotated))).to_cell == "two"
 
 
 async def test_a_cell_that_is_down_leaves_the_others(directory, one, two, acme):
