@@ -38,6 +38,7 @@ from duly.store.connection.local import this_account, this_host
 from duly.store.tables import clocks, workers
 from duly.store.tables.workers import Identity
 from duly.worker.engine import Engine
+from duly.worker.execute.child_processes import ChildProcesses
 from duly.worker.execute.executor import Ended, Executor
 from duly.worker.execute.loop_watch import LoopWatch
 from duly.worker.execute.process_pool import ProcessPool
@@ -48,7 +49,7 @@ from duly.worker.loop import new_loop
 from duly.worker.outbox import Outbox
 from duly.worker.pacing import retry_delay
 from duly.worker.registrar import Registrar
-from duly.worker.slots import POOL_OF, Pool, Slots
+from duly.worker.slots import POOL_OF, Kind, Pool, Slots
 from duly.worker.targets import Targets
 
 CONNECTIONS_MAX = 5
@@ -217,7 +218,7 @@ class Worker:
             on_lost=self._lease_lost,
             on_returned=self._runs_returned,
         )
-        process_pool = ProcessPool(self._options.app_path) if self._options.app_path else None
+        pools = self._isolating()
         executor = self._executor_on(handlers_loop, settling, identity, worker_lease)
         self._executors = [executor, *(one for one in self._executors if one.is_busy)]
         try:
@@ -232,7 +233,7 @@ class Worker:
                 worker_lease,
                 settling=settling,
                 slots=Slots(self._capacity()),
-                process_pool=process_pool,
+                pools=pools,
                 on_late=partial(self._settle_late, settling, identity.worker_id),
                 figures=self.figures,
                 rng=self._rng,
@@ -246,13 +247,20 @@ class Worker:
             await self._retire(database, engine)
         finally:
             executor.close()
-            if process_pool is not None:
-                process_pool.close()
+            for pool in pools.values():
+                pool.close()
             try:
                 await self._targets.end()
                 self._report_left_running()  # while the lease is valid: after its end another worker may run it
             finally:
                 await worker_lease.stop()
+
+    def _isolating(self) -> dict[Kind, ProcessPool]:
+        """Return the pools of isolated runs, by their kind."""
+        if (app_path := self._options.app_path) is None:
+            return {}
+        children = ProcessPool(ChildProcesses(app_path))
+        return {Kind.CHILD: children, Kind.ALONE: children}
 
     async def _warn_of_clashes(self, database: Database, identity: Identity) -> None:
         """Log the handlers that another app offers on our queues as well: their runs go to either."""
