@@ -295,7 +295,7 @@ class Engine:
             self._figures.started += 1
             if kind is Kind.ALONE:
                 suspects.append(held)
-            elif kind is Kind.CHILD:
+            elif kind in (Kind.CHILD, Kind.RAY):
                 self._spawn(self._isolated.run(held))
             else:
                 batch.append((kind, run, held.saved))

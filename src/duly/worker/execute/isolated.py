@@ -1,5 +1,5 @@
-"""Isolated runs: runs in child processes, where they can be killed, and suspects among them, each announced before it
-starts.
+"""Isolated runs: runs in child processes or on a Ray cluster, where they can be killed, and suspects among the former,
+each announced before it starts.
 """
 
 from __future__ import annotations

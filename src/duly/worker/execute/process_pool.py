@@ -1,4 +1,4 @@
-"""The process pool: runs isolated attempts in child processes, and returns their outcomes."""
+"""The process pool: runs isolated attempts in child processes, or in tasks of a Ray cluster, and returns their outcomes."""
 
 from __future__ import annotations
 
