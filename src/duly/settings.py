@@ -91,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     threads: int
     processes: int
+    ray_tasks: int
+    ray_address: str
     commands: Mapping[str, tuple[str, ...]]  # with the variables that jobs may set
     command_sandbox: str
     command_cgroup: str
@@ -539,6 +541,10 @@ KNOWN: Mapping[str, Known] = {
     "slots": Known(_whole(1, 100_000), 100, "concurrent runs of a worker"),
     "threads": Known(_whole(1, 10_000), 10, "concurrent plain functions of a worker"),
     "processes": Known(_whole(1, 1_000), 4, "concurrent commands and containers of a worker"),
+    "ray_tasks": Known(_whole(1, 10_000), 16, "concurrent runs of a worker on its Ray cluster"),
+    "ray_address": Known(
+        _text, "auto", "the Ray cluster, as host:port; auto: that of RAY_ADDRESS, or the one that runs on this machine"
+    ),
     "commands": Known(
         _programs,
         {},

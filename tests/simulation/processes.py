@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -201,18 +201,18 @@ class SimulatedCrew:
     async def run(
         self,
         run: Run,
-        started_at: datetime,
         saved: str | None,
         timeout: float | None,
         on_message: Any,
-        may_start: Callable[[], bool],
+        may_wait: Callable[[], bool],
+        may_start: Callable[[], float | None],
     ) -> tuple[Outcome, bool] | None:
         """Run one attempt."""
-        if not may_start():
+        if (started := may_start()) is None:
             return None
         name = (run.run_id, run.fence)
         script = msgspec.json.decode(run.payload or "", type=Arguments).script
-        context = RunContext(run, None, started=started_at, saved=saved)  # type: ignore[arg-type]
+        context = RunContext(run, None, started=started, saved=saved)  # type: ignore[arg-type]
         self._busy[name] = asyncio.get_running_loop().create_task(act(context, script, in_child=True))
         try:
             async with asyncio.timeout(timeout):

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -13,17 +14,28 @@ from duly.domain.runs.outcome import Failed
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import Run
 from duly.log import Log
+from duly.moves.cancel import cancel_run
 from duly.moves.settle import Settled
 from duly.store.boxes import runs
 from duly.store.tables import workers
-from duly.worker.execute.child_processes import Child, ChildProcesses
+from duly.worker.execute.child_processes import ChildProcess, ChildProcesses
 from duly.worker.execute.executor import Ended, Executor
 from duly.worker.execute.isolated import IsolatedRuns
 from duly.worker.held_runs import HeldRun
 from duly.worker.slots import Kind
 from duly.worker.targets import Targets
 from tests.worker import app
-from tests.worker.stories import a_run, attempts_of, ended, registry_of, submitted, until, working
+from tests.worker.stories import (
+    PATIENCE_SECONDS,
+    a_run,
+    attempts_of,
+    ended,
+    in_box,
+    registry_of,
+    submitted,
+    until,
+    working,
+)
 
 THREE = Retry(3, base_seconds=0.001)
 
@@ -39,9 +51,9 @@ class ProcessPool:
 
     def __init__(self, meanwhile: Any) -> None:
         self._meanwhile = meanwhile
-        self.asked: list[bool] = []
+        self.asked: list[float | None] = []
 
-    async def run(self, run: Run, *_: Any, may_start: Any) -> None:
+    async def run(self, run: Run, *_: Any, may_start: Any, **__: Any) -> None:
         self._meanwhile()
         self.asked.append(may_start())
 
@@ -69,7 +81,7 @@ async def story(store):
             store,
             Rng().uuid(),
             line,
-            process_pool,
+            {Kind.CHILD: process_pool},
             executor,
             services,
             on_ended=came.extend,
@@ -95,7 +107,7 @@ async def test_isolated_run_that_waits_past_its_lease_is_not_started(story):
 
     await isolated.run(held(run))
 
-    assert process_pool.asked == [False]
+    assert process_pool.asked == [None]
     assert came == [Ended(Kind.CHILD, run, None)]
 
 
@@ -120,7 +132,7 @@ async def test_runs_for_which_no_child_can_be_started_are_handed_back_unused(url
     real, scarce, tried = ChildProcesses._spawn, threading.Event(), []
     scarce.set()
 
-    async def spawn(self: ChildProcesses) -> Child:
+    async def spawn(self: ChildProcesses) -> ChildProcess:
         if scarce.is_set():
             tried.append(asyncio.get_running_loop().time())
             raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -174,3 +186,50 @@ async def test_suspects_whose_announcement_fails_are_returned(url, store, monkey
 
     assert failed == [1]
     assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+async def never(*_: Any) -> ChildProcess:
+    """Have no child for anybody."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_run_that_waits_for_a_child_goes_back_unused_when_the_worker_stops(url, store, monkeypatch):
+    monkeypatch.setattr(ChildProcesses, "take", never)
+    async with working(url, app.app.registry, app_path=app.PATH, grace_seconds=PATIENCE_SECONDS) as worker:
+        run_id = await submitted(store, "add", payload={"a": 1, "b": 2}, timeout=60)
+        await until(lambda: worker.health.running == 1)
+        stopped_at = time.monotonic()
+
+    assert time.monotonic() - stopped_at < PATIENCE_SECONDS / 2
+    assert await in_box(store, "ready") == 1
+    assert await attempts_of(store, run_id) == []
+
+
+async def test_run_that_waits_for_a_child_can_be_cancelled(url, store, monkeypatch):
+    monkeypatch.setattr(ChildProcesses, "take", never)
+    async with working(url, app.app.registry, app_path=app.PATH) as worker:
+        run_id = await submitted(store, "add", payload={"a": 1, "b": 2}, timeout=60)
+        await until(lambda: worker.health.running == 1)
+        await cancel_run(store, run_id)
+        assert await ended(store, run_id) == "cancelled"
+        await until(lambda: worker.health.running == 0)
+
+
+async def test_wait_for_a_child_is_no_part_of_the_attempt(url, store, monkeypatch):
+    real = ChildProcesses.take
+
+    async def late(*asked: Any) -> ChildProcess:
+        child = await real(*asked)
+        await asyncio.sleep(1.0)
+        return child
+
+    monkeypatch.setattr(ChildProcesses, "take", late)
+    async with working(url, app.app.registry, app_path=app.PATH):
+        run_id = await submitted(store, "add", payload={"a": 1, "b": 2}, timeout=60)
+        assert await ended(store, run_id) == "succeeded"
+
+    found = await runs.find(store, run_id)
+    assert found
+    [attempt] = found["attempts"]
+    assert (attempt["started_at"] - attempt["due_at"]).total_seconds() >= 1.0

@@ -151,15 +151,15 @@ async def test_isolated_run_whose_child_is_still_starting_is_paused(url, store, 
     loop = asyncio.get_running_loop()
     real = ProcessPool.__init__
 
-    def slow(process_pool, app_path):
-        real(process_pool, app_path)
+    def slow(process_pool, children):
+        real(process_pool, children)
         take = process_pool._children.take
 
-        async def take_slowly():
+        async def take_slowly(*asked):
             loop.call_soon_threadsafe(taken.set)
             while not arrive.is_set():
                 await asyncio.sleep(0.01)
-            return await take()
+            return await take(*asked)
 
         process_pool._children.take = take_slowly
 

@@ -21,7 +21,7 @@ from duly.worker.execute import child_processes as pool
 from duly.worker.execute import process_pool as module
 from duly.worker.execute.attempt import INTERRUPTED
 from duly.worker.execute.child import ChildMessage
-from duly.worker.execute.child_processes import Child, ChildProcesses
+from duly.worker.execute.child_processes import ChildProcess, ChildProcesses
 from duly.worker.execute.process_pool import NoChild, ProcessPool
 from tests.worker import app, family
 from tests.worker.family import is_gone
@@ -62,7 +62,7 @@ async def process_pool(monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
-    process_pool = ProcessPool(app.PATH)
+    process_pool = ProcessPool(ChildProcesses(app.PATH))
     yield process_pool
     process_pool.close()
     for process in started:
@@ -81,7 +81,8 @@ async def served(
     process_pool: ProcessPool, run: Run, *, heard: Heard | None = None, timeout: float | None = None, saved: Any = None
 ):
     text = None if saved is None else msgspec.json.encode(saved).decode()
-    work = process_pool.run(run, STARTED, text, timeout, (heard or Heard()).on_message, lambda: True)
+    said = (heard or Heard()).on_message
+    work = process_pool.run(run, text, timeout, said, lambda: True, lambda: STARTED)
     return await asyncio.wait_for(work, PATIENCE_SECONDS)
 
 
@@ -89,7 +90,7 @@ async def test_process_pool_does_not_start_a_run_that_may_no_longer_start(proces
     mark = tmp_path / "mark"
     run = a_task("sleep_until_stopped", mark=str(mark))
 
-    assert await process_pool.run(run, STARTED, None, None, Heard().on_message, lambda: False) is None
+    assert await process_pool.run(run, None, None, Heard().on_message, lambda: True, lambda: None) is None
 
     assert await served(process_pool, a_task("add", a=2, b=3)) == (Succeeded("5"), False), (
         "the child is free for another"
@@ -305,7 +306,7 @@ async def test_a_child_that_could_not_be_started_leaves_no_socket_open(monkeypat
     monkeypatch.setattr(asyncio, "create_subprocess_exec", scarce)
     monkeypatch.setattr(socket, "socketpair", recorded)
     with pytest.raises(NoChild, match="Resource temporarily unavailable"):
-        await served(ProcessPool(app.PATH), a_task("add", a=1, b=1))
+        await served(ProcessPool(ChildProcesses(app.PATH)), a_task("add", a=1, b=1))
 
     assert [one.fileno() for one in opened] == [-1, -1]
 
@@ -323,7 +324,7 @@ async def test_app_that_cannot_be_loaded_fails_the_run_and_states_why(tmp_path, 
     """Handed back, it would go round for ever without a word."""
     (tmp_path / "broken.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}")
-    process_pool = ProcessPool("broken:app")
+    process_pool = ProcessPool(ChildProcesses("broken:app"))
     outcome, left_behind = await served(process_pool, a_task("add", a=1, b=1))
     process_pool.close()
 
@@ -337,7 +338,7 @@ async def test_a_child_that_hangs_while_it_loads_the_app_is_killed_and_its_run_h
     (tmp_path / "broken.py").write_text("import time; time.sleep(600)")
     monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}")
     monkeypatch.setattr(pool, "LOADING_SECONDS_MAX", 1.0)
-    process_pool = ProcessPool("broken:app")
+    process_pool = ProcessPool(ChildProcesses("broken:app"))
 
     outcome, _ = await served(process_pool, a_task("add", a=1, b=1))
 
@@ -348,9 +349,9 @@ async def test_a_child_that_hangs_while_it_loads_the_app_is_killed_and_its_run_h
 async def test_children_that_die_before_they_take_a_run_over_are_a_failure_of_it(process_pool, monkeypatch):
     real = ChildProcesses._spawn
 
-    async def dead(self: ChildProcesses) -> Child:
+    async def dead(self: ChildProcesses) -> ChildProcess:
         child = await real(self)
-        child.kill()
+        child._signal(signal.SIGKILL)
         await child.process.wait()
         return child
 
@@ -362,7 +363,7 @@ async def test_children_that_die_before_they_take_a_run_over_are_a_failure_of_it
 
 
 async def test_cancel_ends_a_run_that_waits_for_an_unloadable_app():
-    process_pool, run = ProcessPool("tests.worker.app:nothing"), a_task("add", a=1, b=1)
+    process_pool, run = ProcessPool(ChildProcesses("tests.worker.app:nothing")), a_task("add", a=1, b=1)
     task = asyncio.create_task(served(process_pool, run))
     await until(children)
     process_pool.cancel(run)
@@ -396,7 +397,7 @@ from tests.worker.test_process_pool import *
 
 async def main():
     task = a_task("sleep_with_child", mark=sys.argv[1])
-    await ProcessPool(app.PATH).run(task, STARTED, None, None, Heard().on_message, lambda: True)
+    await ProcessPool(ChildProcesses(app.PATH)).run(task, None, None, Heard().on_message, lambda: True, lambda: STARTED)
 
 asyncio.run(main())
 """

@@ -21,7 +21,7 @@ from duly.sdk.connections import Connections
 from duly.sdk.declaration import Declaration, name_of
 from duly.sdk.handler import Decorator, Handler
 from duly.sdk.job import Job
-from duly.sdk.keywords import Declared, check_known, shape_of
+from duly.sdk.keywords import Declared, ExecutorName, check_known, shape_of
 from duly.sdk.run_handle import RunHandle
 from duly.sdk.target import Target, check_list
 from duly.sdk.workflow_handle import WorkflowHandle
@@ -82,6 +82,8 @@ class App:
         *,
         name: str | None = None,
         aliases: Sequence[str] = (),
+        executor: ExecutorName | None = None,
+        resources: Mapping[str, Any] | None = None,
         **declared: Unpack[Declared],
     ) -> Decorator: ...
     def handler(
@@ -91,13 +93,16 @@ class App:
         *,
         name: str | None = None,
         aliases: Sequence[str] = (),
+        executor: ExecutorName | None = None,
+        resources: Mapping[str, Any] | None = None,
         **declared: Unpack[Declared],
     ) -> Any:
         """Register a function under its own name, or under `name`; `aliases` are names it had before, `tags` words to
         find its runs by. `expires_after`: a run that has not started so long after its scheduled moment ends as
         expired. `redact`: parts of the payload that are shown as `***`, such as "$.card", and `on_end` and `on_failure`,
         completion callbacks for every end, or for dead letters, a URL or a job's name: of what this app submits or
-        declares.
+        declares. `executor="ray"`: its attempts run on the Ray cluster of the workers, each with `resources` of a node, as
+        Ray names them: `num_cpus` (1 by default), `num_gpus`, `memory`, `accelerator_type` and, for your own, `resources`.
 
         Its parameters are filled from JSON by their annotations; one annotated `duly.Run` and standing first is the
         run. With `cron`, `every`, `when` or `schedule` it has a schedule of its own, which workers register when they
@@ -119,6 +124,8 @@ class App:
                 options=options,
                 aliases=aliases,
                 prefix=self.registry.prefix,
+                executor=executor,
+                resources=resources,
             )
             declared = None if shape is None else Declaration(name_of(registered), registered, shape, payload)
             return self._register(registered, declared)

@@ -24,6 +24,7 @@ Misfire = Literal["fire_once", "fire_all", "skip"] | Mapping[str, Any]
 Overlap = Literal["skip", "buffer_one", "queue", "cancel_running", "allow"] | Mapping[str, Any]
 CallbackTarget = str | Mapping[str, str]  # a URL, the name of a job, or the fields of either
 Mode = Literal["fixed_rate", "fixed_delay"]
+ExecutorName = Literal["ray"]
 On = Literal["success", "failure", "always"]
 
 

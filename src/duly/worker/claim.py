@@ -26,7 +26,7 @@ from duly.store.connection import hints
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables.workers import Identity
 from duly.worker.figures import Figures
-from duly.worker.handlers import Registry
+from duly.worker.handlers import RAY, Handler, Registry
 from duly.worker.heartbeat.lease import WorkerLease
 from duly.worker.held_runs import HeldRun, HeldRuns
 from duly.worker.intake import Intake, Room
@@ -288,17 +288,25 @@ def _policies_of(registry: Registry) -> dict[str, RunPolicy]:
     return {name: policy for name, policy in policies.items() if policy != PLAIN}
 
 
+def kind_of(handler: Handler) -> Kind:
+    """Return how the runs of a handler are executed, as long as nothing else is known of them."""
+    if handler.executor == RAY:
+        return Kind.RAY
+    return Kind.LOOP if handler.is_async else Kind.THREAD
+
+
 def _kinds_of(registry: Registry, targets: Targets) -> dict[str, Kind]:
     """Return how the runs of each handler are executed, by name and alias, as long as nothing else is known of them."""
-    kinds = {name: Kind.LOOP if registry[name].is_async else Kind.THREAD for name in registry.names()}
-    return kinds | {target.name: target.kind for target in targets}
+    return {name: kind_of(registry[name]) for name in registry.names()} | {
+        target.name: target.kind for target in targets
+    }
 
 
 def _names_by_pool(registry: Registry, targets: Targets) -> dict[Pool, list[str]]:
     """Group the handlers' names and aliases by the pool that their runs need."""
     names: dict[Pool, list[str]] = {}
     for name in registry.names():
-        names.setdefault(Pool.LOOP if registry[name].is_async else Pool.PLAIN, []).append(name)
+        names.setdefault(POOL_OF[kind_of(registry[name])], []).append(name)
     for target in targets:
         names.setdefault(POOL_OF[target.kind], []).append(target.name)
     return names

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from typing import Any
 from uuid import UUID
 
@@ -74,7 +74,7 @@ class Engine:
         *,
         settling: Database,
         slots: Slots,
-        process_pool: ProcessPool | None,
+        pools: Mapping[Kind, ProcessPool],
         on_late: Callable[[Sequence[End | Deferred]], None],
         figures: Figures,
         rng: Rng,
@@ -86,7 +86,7 @@ class Engine:
         self._clock = database.clock
         self._executor = executor
         self._worker_lease = worker_lease
-        self._process_pool = process_pool
+        self._pools = pools  # of the kinds of runs that are isolated
         self._on_late = on_late  # called with an outcome that comes after this life
         self._rng = rng
         self._log = log
@@ -122,7 +122,7 @@ class Engine:
             database,
             identity.worker_id,
             worker_lease,
-            process_pool,
+            pools,
             executor,
             self._services,
             on_ended=self.on_ended,
@@ -144,7 +144,7 @@ class Engine:
             slots=self._slots,
             watch=self._watch,
             look_again=self._look_once,
-            can_kill=self._process_pool is not None,
+            can_kill=Kind.CHILD in self._pools,
             ended=self._ended,
             is_closed=lambda: self.outbox.is_full or self._watch.is_draining,
             on_received=self._wake_starts.set,
@@ -295,7 +295,7 @@ class Engine:
             self._figures.started += 1
             if kind is Kind.ALONE:
                 suspects.append(held)
-            elif kind is Kind.CHILD:
+            elif kind in (Kind.CHILD, Kind.RAY):
                 self._spawn(self._isolated.run(held))
             else:
                 batch.append((kind, run, held.saved))
@@ -406,8 +406,8 @@ class Engine:
                 self._heed(signal)
 
     def _ask_to_stop(self, held: HeldRun) -> None:
-        if held.kind in (Kind.CHILD, Kind.ALONE) and self._process_pool is not None:
-            self._process_pool.cancel(held.run)
+        if (pool := self._pools.get(held.kind)) is not None:
+            pool.cancel(held.run)
         else:
             self._executor.cancel(held.run)
 
@@ -564,6 +564,7 @@ class Engine:
         """Hand back what was not started, let active runs end within the grace period, then interrupt them."""
         waiting = [*self._slots.drain(), *(held.run for held in self._wheel.drain())]
         self._return(waiting)
+        self._isolated.stop()
         if self._stopping:
             await self._until(lambda: self._is_quiet or not self._worker_lease.is_safe, grace_seconds)
         self._interrupt()
@@ -572,8 +573,8 @@ class Engine:
     def _interrupt(self) -> None:
         self._executor.interrupt()
         for held in self._held_runs:
-            if held.started and self._process_pool is not None and held.kind in (Kind.CHILD, Kind.ALONE):
-                self._process_pool.interrupt(held.run)
+            if held.started and (pool := self._pools.get(held.kind)) is not None:
+                pool.interrupt(held.run)
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = self._clock.monotonic() + seconds

@@ -23,12 +23,14 @@ from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.target import check_handler
 from duly.worker.context import RunContext
+from duly.worker.resources import check_resources
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _AT_FIELD = re.compile(r"(?P<what>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
 _VALUE_CHARACTERS_MAX = 80
 _NAMES_SHOWN = 10
 _NO_PAYLOAD = (None, "{}")
+RAY = "ray"
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -55,6 +57,8 @@ class Handler:
         options: RunOptions = NO_OPTIONS,
         aliases: Sequence[str] = (),
         prefix: str = "",
+        executor: str | None = None,
+        resources: Mapping[str, Any] | None = None,
     ) -> None:
         self.function = function
         own_name = check_handler(check_name(name if name is not None else _name_of(function), "handler name"))
@@ -64,6 +68,8 @@ class Handler:
         self.options = options
         self.aliases = _check_aliases(aliases)
         self.is_async = _is_async(function)
+        self.executor = executor
+        self.resources = _resources_of(self.name, executor, resources)
         self._shape: Shape | None = None
         with suppress(NameError):  # an annotation names something defined further down: resolved at first use
             self._shape = _compile(self.name, function)
@@ -313,6 +319,17 @@ def _result_decoder(hint: Any) -> msgspec.json.Decoder[Any] | None:
         return msgspec.json.Decoder(hint)
     except TypeError:
         return None  # a return type that JSON cannot represent: results are plain JSON
+
+
+def _resources_of(name: str, executor: str | None, resources: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Check where a handler runs, and what one attempt takes there. Raises InvalidOption."""
+    if executor not in (None, RAY):
+        raise InvalidOption(
+            f'handler {name}: executor {executor!r} is unknown; give "ray", or leave it out to run in the worker'
+        )
+    if executor is None and resources is not None:
+        raise InvalidOption(f'handler {name}: resources= are of a Ray cluster; give executor="ray" as well')
+    return check_resources(resources or {}) if executor == RAY else {}
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

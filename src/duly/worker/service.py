@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -37,18 +38,21 @@ from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.local import this_account, this_host
 from duly.store.tables import clocks, workers
 from duly.store.tables.workers import Identity
+from duly.worker.claim import kind_of
 from duly.worker.engine import Engine
+from duly.worker.execute.child_processes import ChildProcesses
 from duly.worker.execute.executor import Ended, Executor
 from duly.worker.execute.loop_watch import LoopWatch
 from duly.worker.execute.process_pool import ProcessPool
+from duly.worker.execute.ray_tasks import RayTasks
 from duly.worker.figures import Figures
-from duly.worker.handlers import Registry
+from duly.worker.handlers import RAY, Handler, Registry
 from duly.worker.heartbeat.lease import WorkerLease
 from duly.worker.loop import new_loop
 from duly.worker.outbox import Outbox
 from duly.worker.pacing import retry_delay
 from duly.worker.registrar import Registrar
-from duly.worker.slots import POOL_OF, Pool, Slots
+from duly.worker.slots import POOL_OF, Kind, Pool, Slots
 from duly.worker.targets import Targets
 
 CONNECTIONS_MAX = 5
@@ -68,6 +72,8 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     threads: int = 10
     webhooks: int = 500
     processes: int = 4
+    ray_tasks: int = 16
+    ray_address: str = "auto"
     lease: timedelta = timedelta(seconds=15)
     grace_seconds: float = 8.0
     pooler: bool = False
@@ -110,6 +116,8 @@ class Worker:
         self._targets = targets or Targets()
         if not registry.names() and not self._targets:
             raise Refused("the app has no handler; decorate a function with @app.handler")
+        if on_ray := [handler for handler in registry if handler.executor == RAY]:
+            _check_ray(on_ray[0], options)
         self._url = url
         self._registry = registry
         self._options = options
@@ -217,7 +225,7 @@ class Worker:
             on_lost=self._lease_lost,
             on_returned=self._runs_returned,
         )
-        process_pool = ProcessPool(self._options.app_path) if self._options.app_path else None
+        pools = await self._isolating(settling, worker_lease)
         executor = self._executor_on(handlers_loop, settling, identity, worker_lease)
         self._executors = [executor, *(one for one in self._executors if one.is_busy)]
         try:
@@ -232,7 +240,7 @@ class Worker:
                 worker_lease,
                 settling=settling,
                 slots=Slots(self._capacity()),
-                process_pool=process_pool,
+                pools=pools,
                 on_late=partial(self._settle_late, settling, identity.worker_id),
                 figures=self.figures,
                 rng=self._rng,
@@ -246,13 +254,33 @@ class Worker:
             await self._retire(database, engine)
         finally:
             executor.close()
-            if process_pool is not None:
-                process_pool.close()
+            for pool in pools.values():
+                pool.close()
             try:
                 await self._targets.end()
                 self._report_left_running()  # while the lease is valid: after its end another worker may run it
             finally:
                 await worker_lease.stop()
+
+    async def _isolating(self, database: Database, worker_lease: WorkerLease) -> dict[Kind, ProcessPool]:
+        """Return the pools of isolated runs, by their kind."""
+        if (app_path := self._options.app_path) is None:
+            return {}
+        children = ProcessPool(ChildProcesses(app_path))
+        pools = {Kind.CHILD: children, Kind.ALONE: children}
+        resources = {name: self._registry[name].resources for name in self._registry.names()}
+        if self._capacity()[Pool.RAY]:
+            tasks = RayTasks(
+                resources,
+                address=self._options.ray_address,
+                # A schedule's runs have computed ids, which installations that share a cluster may have in common.
+                namespace=f"duly-{await workers.installation(database)}",
+                app_path=app_path,
+                safe_until=lambda: worker_lease.safe_until,
+                log=self._log,
+            )
+            pools[Kind.RAY] = ProcessPool(tasks)
+        return pools
 
     async def _warn_of_clashes(self, database: Database, identity: Identity) -> None:
         """Log the handlers that another app offers on our queues as well: their runs go to either."""
@@ -336,7 +364,7 @@ class Worker:
         """Return the slots by use: functions, and each target, of which some share a pool."""
         capacity = self._capacity()
         targets = {target.name: capacity[POOL_OF[target.kind]] for target in self._targets}
-        return {FUNCTIONS: capacity[Pool.LOOP] + capacity[Pool.PLAIN], **targets}
+        return {FUNCTIONS: capacity[Pool.LOOP] + capacity[Pool.PLAIN] + capacity[Pool.RAY], **targets}
 
     @property
     def webhook_durations(self) -> Mapping[str, Histogram]:
@@ -350,16 +378,16 @@ class Worker:
         return {str(pool): number for pool, number in self._capacity().items() if number}
 
     def _capacity(self) -> dict[Pool, int]:
-        has_async = any(handler.is_async for handler in self._registry)
-        has_plain = any(not handler.is_async for handler in self._registry)
+        kinds = {kind_of(handler) for handler in self._registry}
         pools = {POOL_OF[target.kind] for target in self._targets}
         return {
-            Pool.LOOP: self._options.slots if has_async else 0,
-            Pool.PLAIN: self._options.threads if has_plain else 0,
+            Pool.LOOP: self._options.slots if Kind.LOOP in kinds else 0,
+            Pool.PLAIN: self._options.threads if Kind.THREAD in kinds else 0,
             # Without child processes suspects share ours, and then only one at a time can be to blame.
             Pool.ALONE: max(1, self._options.threads) if self._options.app_path else 1,
             Pool.WEBHOOK: self._options.webhooks if Pool.WEBHOOK in pools else 0,
             Pool.PROCESS: self._options.processes if Pool.PROCESS in pools else 0,
+            Pool.RAY: self._options.ray_tasks if Kind.RAY in kinds else 0,
         }
 
     def _executor_on(
@@ -442,6 +470,20 @@ def collect_less_often() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECTION_THRESHOLD)
+
+
+def _check_ray(handler: Handler, options: WorkerOptions) -> None:
+    """Refuse to start a worker that could not run this handler on a Ray cluster. Raises Refused, naming the remedy."""
+    what = f'handler {handler.name} has executor="ray"'
+    if importlib.util.find_spec("ray") is None:
+        raise Refused(f"{what}, but Ray is not installed: pip install 'duly[ray]'")
+    if options.app_path is None:
+        raise Refused(f"{what}: Ray loads the app by its name, so start the worker as `duly worker module:app`")
+    if "://" in options.ray_address:
+        raise Refused(
+            f"ray_address {options.ray_address} is of Ray's client, which cannot do this; run the worker on a node of the"
+            " cluster, and give host:port, such as 10.1.2.3:6379, or leave it out"
+        )
 
 
 def _resolve(ended: asyncio.Future[None], error: BaseException | None) -> None:

@@ -29,6 +29,7 @@ class Kind(StrEnum):
     ALONE = "alone"  # a suspect: announced, then alone in a child process
     WEBHOOK = "webhook"  # a request, on the handlers' loop
     PROCESS = "process"  # a command or a container, in a process of its own
+    RAY = "ray"  # a function of either kind, on a Ray cluster
 
 
 class Pool(StrEnum):
@@ -39,6 +40,7 @@ class Pool(StrEnum):
     ALONE = "alone"  # for suspects
     WEBHOOK = "webhook"  # for requests
     PROCESS = "process"  # for commands and containers
+    RAY = "ray"  # for functions on a Ray cluster
 
 
 POOL_OF = {
@@ -48,6 +50,7 @@ POOL_OF = {
     Kind.ALONE: Pool.ALONE,
     Kind.WEBHOOK: Pool.WEBHOOK,
     Kind.PROCESS: Pool.PROCESS,
+    Kind.RAY: Pool.RAY,
 }
 POOLS_ON_LOOP = frozenset({Pool.LOOP, Pool.WEBHOOK, Pool.PROCESS})  # these need the handlers' loop to turn
 

@@ -177,6 +177,8 @@ def _options(settings: Settings, app: Any | None, path: str | None, name: str) -
         slots=settings.slots,
         threads=settings.threads,
         processes=settings.processes,
+        ray_tasks=settings.ray_tasks,
+        ray_address=settings.ray_address,
         webhooks=settings.webhooks,
         lease=span(settings, "lease"),
         grace_seconds=span(settings, "grace").total_seconds(),

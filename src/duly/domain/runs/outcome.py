@@ -47,12 +47,18 @@ class TimedOut(msgspec.Struct, frozen=True, tag=True):
 
 
 class Lost(msgspec.Struct, frozen=True, tag=True):
-    """The lease expired before an outcome came. `named`: the run was alone and marked as started, so it is to blame."""
+    """The lease expired before an outcome came, or the process or node that had the run was lost.
+
+    `named`: the run was alone and marked as started, so it is to blame. `cause`: what was lost, if not the worker.
+    """
 
     named: bool = False
+    cause: str | None = None
 
     @property
     def reason(self) -> str:
+        if self.cause is not None:
+            return self.cause
         return "worker lost while it ran this run alone" if self.named else "worker lost"
 
 

@@ -178,3 +178,9 @@ async def expired_workers(database: Database) -> list[ExpiredWorker]:
 async def depart(database: Database, worker_id: UUID) -> None:
     """Record the loss of a worker of which only its leases are known."""
     await database.execute(SQL["depart"], worker_id)
+
+
+async def installation(database: Database) -> str:
+    """Return a name of this installation that no other has: that of the server and the database."""
+    name: str = await database.fetchval(SQL["installation"])
+    return name

@@ -17,8 +17,9 @@ from collections import deque
 
 import msgspec
 
-from duly.domain.runs.outcome import Failed
+from duly.domain.runs.outcome import Failed, Lost
 from duly.domain.runs.payload import storable
+from duly.domain.runs.run import Run
 from duly.worker.execute.child import READY, Done
 
 IDLE_MAX = 2
@@ -39,7 +40,7 @@ class Unloadable(Exception):
         self.failed = failed
 
 
-class Child:
+class ChildProcess:
     """One child process and the socket to it."""
 
     def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,15 +53,23 @@ class Child:
         """Return whether it has not ended, as far as we know."""
         return self.process.returncode is None
 
-    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Signal the child and everything it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
+    def stop(self) -> None:
+        """Ask the child, and everything it started, to stop."""
+        self._signal(signal.SIGTERM)
 
     def close(self) -> None:
         """Close the socket and make sure that it has ended."""
         self.writer.close()
-        self.kill()
+        self._signal(signal.SIGKILL)
+
+    async def lost(self) -> Lost:
+        """Wait for the end of a child that died, and return the outcome of the run that it had: the run is to blame."""
+        await self.process.wait()
+        return Lost(named=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
 
 class ChildProcesses:
@@ -69,18 +78,18 @@ class ChildProcesses:
     def __init__(self, app_path: str) -> None:
         self._app_path = app_path
         self._unloaded = f"{app_path} could not be loaded in a child process"
-        self._idle: list[Child] = []
-        self._wanted: deque[asyncio.Future[Child]] = deque()
+        self._idle: list[ChildProcess] = []
+        self._wanted: deque[asyncio.Future[ChildProcess]] = deque()
         self._loading: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def take(self) -> Child:
-        """Return an idle child, or the first that comes free."""
+    async def take(self, run: Run, on_message: object) -> ChildProcess:
+        """Return an idle child, or the first that comes free, whatever the run."""
         while self._idle:
             if (child := self._idle.pop()).is_alive:
                 return child
             child.close()
-        wanted: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        wanted: asyncio.Future[ChildProcess] = asyncio.get_running_loop().create_future()
         self._wanted.append(wanted)
         self._load_more()
         try:
@@ -92,7 +101,7 @@ class ChildProcesses:
                 self.offer(wanted.result())
             raise
 
-    def offer(self, child: Child) -> None:
+    def offer(self, child: ChildProcess) -> None:
         """Pass a child to the longest waiter; without one, keep it for a while."""
         while self._wanted:
             wanted = self._wanted.popleft()
@@ -111,7 +120,7 @@ class ChildProcesses:
         for child in list(self._idle):
             self._dismiss(child)
 
-    def _dismiss(self, child: Child) -> None:
+    def _dismiss(self, child: ChildProcess) -> None:
         """End a surplus child."""
         if child in self._idle and (self._closed or len(self._idle) > IDLE_MAX):
             self._idle.remove(child)
@@ -135,7 +144,7 @@ class ChildProcesses:
             if self._wanted and not (wanted := self._wanted.popleft()).done():
                 wanted.set_exception(error)
 
-    async def _spawn(self) -> Child:
+    async def _spawn(self) -> ChildProcess:
         """Start a child and let it load the app, which does not count as the handler's time. Raises Unloadable."""
         child = await self._start()
         try:
@@ -159,7 +168,7 @@ class ChildProcesses:
                 return Failed(storable(f"{reason}: {failed.reason}", _REASON_CHARACTERS_MAX), detail=failed.detail)
         return Failed(reason)
 
-    async def _start(self) -> Child:
+    async def _start(self) -> ChildProcess:
         """Start a process. If that fails, neither end of its socket stays open."""
         ours, theirs = socket.socketpair()
         try:
@@ -178,4 +187,4 @@ class ChildProcesses:
         finally:
             theirs.close()
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_BYTES_MAX)
-        return Child(process, reader, writer)
+        return ChildProcess(process, reader, writer)

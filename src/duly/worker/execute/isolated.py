@@ -1,11 +1,11 @@
-"""Isolated runs: runs in child processes, where they can be killed, and suspects among them, each announced before it
-starts.
+"""Isolated runs: runs in child processes or on a Ray cluster, where they can be killed, and suspects among the former,
+each announced before it starts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from duly.domain.runs.outcome import Failed
@@ -20,6 +20,7 @@ from duly.worker.execute.process_pool import NoChild, ProcessPool
 from duly.worker.heartbeat.lease import WorkerLease
 from duly.worker.held_runs import HeldRun
 from duly.worker.run_records import WorkerServices
+from duly.worker.slots import Kind
 
 _REASON_CHARACTERS_MAX = 2_000
 
@@ -32,7 +33,7 @@ class IsolatedRuns:
         database: Database,
         worker_id: UUID,
         worker_lease: WorkerLease,
-        process_pool: ProcessPool | None,
+        pools: Mapping[Kind, ProcessPool],
         executor: Executor,
         services: WorkerServices,
         *,
@@ -42,17 +43,22 @@ class IsolatedRuns:
         log: Log,
     ) -> None:
         self.waiting: set[tuple[UUID, int]] = set()  # waiting for a child
+        self._is_stopping = False
         self._is_recalled = is_recalled
         self._database = database
         self._clock = database.clock
         self._worker_id = worker_id
         self._worker_lease = worker_lease
-        self._process_pool = process_pool
+        self._pools = pools
         self._executor = executor
         self._services = services
         self._on_ended = on_ended
         self._on_unable = on_unable  # called with a run that could not be started here, through no fault of its own
         self._log = log
+
+    def stop(self) -> None:
+        """Start nothing more: what waits for a child goes back unused."""
+        self._is_stopping = True
 
     async def run_alone(self, suspects: list[HeldRun]) -> None:
         """Announce suspects, so that each is blamed for its own crash; then run each in a child process."""
@@ -70,13 +76,13 @@ class IsolatedRuns:
 
     async def run(self, held: HeldRun) -> None:
         """Run one in a child process. Whatever happens, we do not keep holding the run."""
-        if self._process_pool is None:
+        if (pool := self._pools.get(held.kind)) is None:
             self._run_here(held)
             return
         run, start = held.run, started(held.run, self._clock)
         settled: End | None
         try:
-            settled = await self._attempt(self._process_pool, held, start)
+            settled = await self._attempt(pool, held)
         except NoChild as error:
             self._log.error("no_child", **run.ids, error=str(error))
             self._on_unable([Ended(held.kind, run, None)])
@@ -87,7 +93,7 @@ class IsolatedRuns:
             settled = ended(run, start, self._clock, failed, left_behind=True)
         self._on_ended([Ended(held.kind, run, settled)])
 
-    async def _attempt(self, process_pool: ProcessPool, held: HeldRun, start: float) -> End | None:
+    async def _attempt(self, pool: ProcessPool, held: HeldRun) -> End | None:
         """Return the outcome; None: it may not start any more. Raises NoChild."""
         run = held.run
         if held.cancelled or not self._may_start(run):
@@ -97,20 +103,28 @@ class IsolatedRuns:
         name = (run.run_id, run.fence)
         self._executor.shared_state.end(*name)  # it waits for a child, and can be taken back meanwhile
         self.waiting.add(name)
+        start: float | None = None
+
+        def may_start() -> float | None:
+            nonlocal start  # the wait for a child is no part of the attempt
+            start = started(run, self._clock) if self._has_child(run) and self._executor.expired(run) is None else None
+            return start
+
         try:
-            came_to = await process_pool.run(
+            came_to = await pool.run(
                 run,
-                start,
                 held.saved,
                 run.policy.timeout_seconds,
                 self._services.on_message,
-                may_start=lambda: self._has_child(run) and self._executor.expired(run) is None,
+                may_wait=lambda: self._is_wanted(run) and self._executor.expired(run) is None,
+                may_start=may_start,
             )
         finally:
             self.waiting.discard(name)
         if came_to is None:
             return None
         outcome, left_behind = came_to
+        start = started(run, self._clock) if start is None else start
         return ended(run, start, self._clock, outcome, left_behind=left_behind or held.saved is not None)
 
     def _run_here(self, held: HeldRun) -> None:
@@ -130,7 +144,10 @@ class IsolatedRuns:
         self._executor.shared_state.start(
             run.run_id, run.fence, is_inside=False
         )  # before we check: see `shared_state.py`
-        is_free = self._worker_lease.is_safe and not self._executor.pauses.cover(run)
+        return self._is_wanted(run)
+
+    def _is_wanted(self, run: Run) -> bool:
+        is_free = not self._is_stopping and self._worker_lease.is_safe and not self._executor.pauses.cover(run)
         return is_free and not (self._executor.is_revoked(run) or self._is_recalled(run))
 
     async def _announce(self, suspects: list[Run]) -> bool:

@@ -1,11 +1,11 @@
-"""The process pool: runs isolated attempts in child processes, and returns their outcomes."""
+"""The process pool: runs isolated attempts in child processes, or in tasks of a Ray cluster, and returns their outcomes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Callable
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -14,15 +14,54 @@ from duly.domain.runs.outcome import Cancelled, Failed, Lost, Outcome, TimedOut
 from duly.domain.runs.run import Run
 from duly.worker.execute.attempt import INTERRUPTED
 from duly.worker.execute.child import READY, ChildMessage, Done, Task
-from duly.worker.execute.child_processes import Child, ChildProcesses, Unloadable
+from duly.worker.execute.child_processes import Unloadable
 
 STOP_GRACE_SECONDS = 5.0
 _TRIES_MAX = 5
+_LOOK_SECONDS = 0.5
 OnMessage = Callable[[Run, ChildMessage], "asyncio.Future[bool] | None"]
 
 
 class NoChild(Exception):
     """No child process could be started: nothing was started, and the run is not to blame."""
+
+
+class Child(Protocol):
+    """A process that runs attempts, here or on another machine, and speaks the lines of `child.py`."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def stop(self) -> None:
+        """Ask it to stop what it does."""
+        ...
+
+    def close(self) -> None:
+        """End it at once."""
+        ...
+
+    async def lost(self) -> Lost:
+        """Return the outcome of an attempt that it had when it was gone without a word."""
+        ...
+
+
+class Children(Protocol):
+    """The source of a pool's children."""
+
+    async def take(self, run: Run, on_message: OnMessage) -> Child:
+        """Wait for a child that may have this run; its log may say what it waits for.
+
+        Raises Unloadable; any other error means that there is none.
+        """
+        ...
+
+    def offer(self, child: Any) -> None:
+        """Take a child back that has nothing to do."""
+        ...
+
+    def close(self) -> None:
+        """End every child that has nothing to do."""
+        ...
 
 
 class PoolAttempt:
@@ -39,33 +78,36 @@ class PoolAttempt:
 class ProcessPool:
     """The attempts in child processes."""
 
-    def __init__(self, app_path: str) -> None:
-        self._children = ChildProcesses(app_path)
+    def __init__(self, children: Children) -> None:
+        self._children = children
         self._attempts: dict[tuple[UUID, int], PoolAttempt] = {}
 
     async def run(
         self,
         run: Run,
-        started: float,
         saved: str | None,
         timeout: float | None,
         on_message: OnMessage,
-        may_start: Callable[[], bool],
+        may_wait: Callable[[], bool],
+        may_start: Callable[[], float | None],
     ) -> tuple[Outcome, bool] | None:
         """Run one attempt in a child. Returns its outcome and whether it left something behind.
 
-        None: when a child was there, it might not start any more. Raises NoChild.
+        `may_wait` is asked while there is no child, and `may_start`, when there is one, gives the moment of the start.
+        None: it might not start any more. Raises NoChild.
         """
-        attempt = self._attempts[run.run_id, run.fence] = PoolAttempt(Task(run, saved, timeout, started), on_message)
+        attempt = self._attempts[run.run_id, run.fence] = PoolAttempt(Task(run, saved, timeout), on_message)
         try:
             for _ in range(_TRIES_MAX):
-                child = await self._take()
+                child = await self._take(attempt, lambda: attempt.stopped_by is None and may_wait())
                 if attempt.stopped_by is not None:
-                    self._children.offer(child)
-                    return attempt.stopped_by, False
-                if not may_start():
-                    self._children.offer(child)
+                    self._give_back(child)
+                    # Nothing was started: a run that only the end of the worker stops is for another worker.
+                    return (attempt.stopped_by, False) if isinstance(attempt.stopped_by, Cancelled) else None
+                if child is None or (started := may_start()) is None:
+                    self._give_back(child)
                     return None
+                attempt.task.started = started
                 ended = await self._serve(attempt, child)
                 if ended is not None:
                     return ended
@@ -75,13 +117,24 @@ class ProcessPool:
         finally:
             del self._attempts[run.run_id, run.fence]
 
-    async def _take(self) -> Child:
+    async def _take(self, attempt: PoolAttempt, may_wait: Callable[[], bool]) -> Child | None:
+        """Wait for a child, for as long as the run may. None: it may not any more."""
+        taking = asyncio.ensure_future(self._children.take(attempt.task.run, attempt.on_message))
         try:
-            return await self._children.take()
+            while not (await asyncio.wait({taking}, timeout=_LOOK_SECONDS))[0]:
+                if not may_wait():
+                    return None
+            return await taking
         except Unloadable:
             raise
         except Exception as error:
             raise NoChild(f"none could be started: {error!r}") from error
+        finally:
+            taking.cancel()
+
+    def _give_back(self, child: Child | None) -> None:
+        if child is not None:
+            self._children.offer(child)
 
     async def _serve(self, attempt: PoolAttempt, child: Child) -> tuple[Outcome, bool] | None:
         """Let a child run one attempt. None: it had died while idle, so nothing was started."""
@@ -106,8 +159,8 @@ class ProcessPool:
         else:
             child.close()
         if done is None:
-            await child.process.wait()
-            return (attempt.stopped_by or Lost(named=True), True) if attempt.taken_over or attempt.stopped_by else None
+            lost = await child.lost()
+            return (attempt.stopped_by or lost, True) if attempt.taken_over or attempt.stopped_by else None
         if attempt.stopped_by is not None and isinstance(done.outcome, Cancelled):
             return attempt.stopped_by, done.left_behind
         return done.outcome, done.left_behind
@@ -141,12 +194,12 @@ class ProcessPool:
             return
         attempt.stopped_by = attempt.stopped_by or outcome
         if attempt.child is not None:
-            attempt.child.kill(signal.SIGTERM)
+            attempt.child.stop()
             asyncio.get_running_loop().call_later(STOP_GRACE_SECONDS, self._kill_if_busy, run, attempt)
 
     def _kill_if_busy(self, run: Run, attempt: PoolAttempt) -> None:
         if self._attempts.get((run.run_id, run.fence)) is attempt and attempt.child is not None:
-            attempt.child.kill()
+            attempt.child.close()
 
     def close(self) -> None:
         """End every child."""

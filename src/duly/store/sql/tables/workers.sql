@@ -79,3 +79,7 @@ delete from duly.expired_workers where expired_at < duly.clock_now() - interval 
 -- Not infinity, which drivers give as a moment without a zone.
 insert into duly.expired_workers (worker_id, name, safe_until, named, expired_at)
 select $1, 'unknown', duly.clock_now() + interval '100 years', '{}', duly.clock_now() on conflict (worker_id) do nothing
+
+-- name: installation
+-- The server may not say which it is; then there is only the database.
+select split_part(duly.cluster(), '/', 1) || '-' || oid from pg_database where datname = current_database()
