@@ -12,7 +12,8 @@ HEAD_END = b"\r\n\r\n"
 class Receiver:
     """Answers what it is told to, after as long as it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.status = 200
         self.seconds = 0.0
         self.most_at_once = 0
@@ -27,7 +28,7 @@ class Receiver:
         self._thread.start()
         self._server = asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(10)
         self.port = self._server.sockets[0].getsockname()[1]
-        self.origin = f"http://127.0.0.1:{self.port}"
+        self.origin = f"http://{self.host}:{self.port}"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,7 +56,7 @@ class Receiver:
         return most
 
     async def _serve(self, port: int = 0) -> asyncio.Server:
-        return await asyncio.start_server(self._answer, "127.0.0.1", port)
+        return await asyncio.start_server(self._answer, self.host, port)
 
     async def _close(self) -> None:
         self._server.close()

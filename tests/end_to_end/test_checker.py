@@ -46,6 +46,11 @@ TAKEN_OVER = Evidence(
 )
 
 
+REQUEST = GOOD._replace(acknowledged=[Acknowledged(RUN, NOON, False, 2, "key")], created={"key": [str(RUN)]})
+UNKNOWN = REQUEST._replace(acknowledged=[])
+NOTHING = Evidence([], [], [], [], [])
+
+
 def occurrence(second: int, run: int | None = None) -> Arrival:
     run_id = str(UUID(int=100 + second if run is None else run))
     at = NOON + second
@@ -55,7 +60,11 @@ def occurrence(second: int, run: int | None = None) -> Arrival:
 SCHEDULE = Evidence([Acknowledged(JOB, NOON, True, 1)], [occurrence(second) for second in range(5)], [], [], [])
 
 
-@pytest.mark.parametrize("evidence", [GOOD, TAKEN_OVER, SCHEDULE], ids=["good", "taken over", "schedule"])
+@pytest.mark.parametrize(
+    "evidence",
+    [GOOD, TAKEN_OVER, SCHEDULE, REQUEST, UNKNOWN, NOTHING],
+    ids=["good", "taken over", "schedule", "request", "unknown result", "unknown result that is none"],
+)
 def test_a_good_history_has_no_finding(evidence):
     assert checker.findings(evidence) == []
 
@@ -78,6 +87,12 @@ def test_a_good_history_has_no_finding(evidence):
         (GOOD._replace(acknowledged=[Acknowledged(RUN, NOON + 1, False, 1)]), "early: "),
         (TAKEN_OVER._replace(arrivals=[a_call(1), a_call(2, 4.0, fence=9)]), "fence: .* has fences"),
         (GOOD._replace(arrivals=[a_call(fence=11)]), "fence: .* has fences 11 and 10"),
+        (REQUEST._replace(created={"key": [str(RUN), str(JOB)]}), "double: request key made 2 jobs"),
+        (REQUEST._replace(created={"key": [str(JOB)]}), "lost: request key was acknowledged as job"),
+        (REQUEST._replace(created={}), "lost: request key was acknowledged as job"),
+        (UNKNOWN._replace(created={"key": [str(RUN), str(JOB)]}), "double: request key made 2 jobs"),
+        (UNKNOWN._replace(arrivals=[]), "lost: .* was stored and its target never saw it"),
+        (UNKNOWN._replace(records=[]), "lost: .* was stored and did not end"),
         (GOOD._replace(records=[a_record(), a_record()]), "account: .* has 2 outcomes"),
         (GOOD._replace(records=[a_record(), a_record(2)]), "account: .* has 2 ends"),
         (SCHEDULE._replace(arrivals=[occurrence(0), occurrence(2)]), "missed: .* no run for"),
@@ -92,6 +107,17 @@ def test_a_good_history_has_no_finding(evidence):
 def test_checker_names_the_fault_of_a_bad_history(evidence, finding):
     found = checker.findings(evidence)
     assert any(re.match(finding, sentence) for sentence in found), found
+
+
+def test_a_first_call_after_the_allowed_time_is_late():
+    assert checker.findings(GOOD, late_seconds=0.11) == []
+    assert checker.findings(GOOD, late_seconds=0.09) == [f"late: run {RUN}, by 0.100 s"]
+    assert checker.findings(TAKEN_OVER, late_seconds=1.0) == [], "called again is not called late"
+    asked_late = GOOD._replace(acknowledged=[Acknowledged(RUN, NOON, False, 2, sent_at=NOON + 0.05)])
+    assert checker.start_delays(asked_late) == {str(RUN): pytest.approx(0.05)}
+    overtaken = TAKEN_OVER._replace(arrivals=[a_call(1, 50.0), a_call(2, 4.0)])
+    assert checker.findings(overtaken, late_seconds=4.1) == [], "its successor was not late"
+    assert checker.start_delays(UNKNOWN) == {}, "nobody knows when it was stored"
 
 
 def test_an_outcome_that_was_refused_does_not_count():

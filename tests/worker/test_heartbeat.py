@@ -55,6 +55,7 @@ async def a_pulse(url, worker_id, statement=SQL["heartbeat"], *, parent=False, s
         "lease": LEASE.total_seconds(),
         "statement": statement,
         "stalled": SQL["stall"],
+        "pooler": False,
         "shared_state": shared_state.descriptor,
         "seed": 1,
     }

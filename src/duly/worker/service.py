@@ -219,6 +219,7 @@ class Worker:
             self._url,
             identity.worker_id,
             lease_seconds,
+            pooler=self._options.pooler,
             clock=database.clock,
             rng=self._rng,
             log=self._log,

@@ -1,6 +1,7 @@
-"""The checker: compares the answers to clients, the calls of targets and the records of the database. It trusts none alone.
+"""The checker: compares the answers to clients, the calls of targets and the records of attempts. It trusts none alone.
 
-It knows nothing of the engine but the meaning of its tables. Each finding is a sentence; no finding is the good answer.
+It does not ask where the records come from: `duly chaos` reads tables, the tests with many hosts the public API. Each
+finding is a sentence; no finding is the good answer.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import pairwise
+from math import inf
 
 from duly.bench.chaos.evidence import Arrival, Evidence, Record
 from duly.domain.runs.run import FINAL_STATES
@@ -16,13 +18,15 @@ from duly.domain.runs.run import FINAL_STATES
 HANDS_OVER = {"lost", "failed", "timed_out", "snoozed"}
 
 
-def findings(evidence: Evidence) -> list[str]:
-    """Name every broken promise."""
+def findings(evidence: Evidence, late_seconds: float = inf) -> list[str]:
+    """Name every broken promise; a run is late if it is first called more than `late_seconds` after its scheduled time."""
     return [
         *lost(evidence),
+        *wrong_requests(evidence),
         *same_attempt_twice(evidence.arrivals),
         *overlapping(evidence),
         *early(evidence),
+        *late(evidence, late_seconds),
         *fences_not_rising(evidence),
         *wrong_accounts(evidence.records),
         *wrong_occurrences(evidence),
@@ -30,18 +34,29 @@ def findings(evidence: Evidence) -> list[str]:
 
 
 def lost(evidence: Evidence) -> Iterator[str]:
-    """Acknowledged, and either not ended or never seen by its target."""
+    """Acknowledged, or stored by a request without an answer, and either not ended or never seen by its target."""
     seen = {arrival.run_id for arrival in evidence.arrivals}
     ended = {record.run_id for record in evidence.records if record.became in FINAL_STATES}
-    for one in evidence.acknowledged:
-        if one.is_schedule:
-            continue
-        run_id = str(one.job_id)
+    answered = {one.key for one in evidence.acknowledged}
+    accepted = {str(one.job_id): "acknowledged" for one in evidence.acknowledged if not one.is_schedule}
+    accepted |= {run_id: "stored" for key, jobs in evidence.created.items() if key not in answered for run_id in jobs}
+    for run_id, how in accepted.items():
         if run_id not in ended:
-            yield f"lost: run {run_id} was acknowledged and did not end"
+            yield f"lost: run {run_id} was {how} and did not end"
         if run_id not in seen:
-            yield f"lost: run {run_id} was acknowledged and its target never saw it"
+            yield f"lost: run {run_id} was {how} and its target never saw it"
     yield from (f"stuck: {row}" for row in evidence.left_in_boxes)
+
+
+def wrong_requests(evidence: Evidence) -> Iterator[str]:
+    """A request makes the one job that its answer names; without an answer it makes one or none."""
+    answers = {one.key: str(one.job_id) for one in evidence.acknowledged if one.key}
+    for key, jobs in evidence.created.items():
+        if len(jobs) > 1:
+            yield f"double: request {key} made {len(jobs)} jobs"
+    for key, job_id in answers.items():
+        if job_id not in evidence.created.get(key, ()):
+            yield f"lost: request {key} was acknowledged as job {job_id}, which does not exist"
 
 
 def same_attempt_twice(arrivals: Iterable[Arrival]) -> Iterator[str]:
@@ -82,6 +97,25 @@ def early(evidence: Evidence) -> Iterator[str]:
         due_at = max(call.due_at, call.scheduled_at, given.get(call.run_id, 0.0))
         if call.at < due_at:
             yield f"early: run {call.run_id}, attempt {call.attempt}, by {due_at - call.at:.6f} s"
+
+
+def late(evidence: Evidence, seconds: float) -> Iterator[str]:
+    """First called later than allowed; an acknowledged run can be, from when its request was sent."""
+    for run_id, delay in start_delays(evidence).items():
+        if delay > seconds:
+            yield f"late: run {run_id}, by {delay:.3f} s"
+
+
+def start_delays(evidence: Evidence) -> dict[str, float]:
+    """Return how long after its moment each run was first called, of those whose requests were answered."""
+    sent_at = {str(one.job_id): one.sent_at for one in evidence.acknowledged}
+    # By time: the network may deliver the request of a worker that was cut off after that of its successor.
+    firsts = {run_id: min(calls, key=lambda call: call.at) for run_id, calls in by_run(evidence.arrivals).items()}
+    return {
+        run_id: call.at - max(call.scheduled_at, sent_at[call.job_id])
+        for run_id, call in firsts.items()
+        if call.job_id in sent_at
+    }
 
 
 def fences_not_rising(evidence: Evidence) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Evidence: the answers to clients, the calls that targets received, and the records of the database.
+"""Evidence: the answers to clients, the calls that targets received, and the records of the database or its public API.
 
 The sink is an append-only file in which targets keep their own record, whatever the engine believes.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from duly.worker.context import RunContext
 
 
-SINK = "DULY_CHAOS_SINK"  # the variable with the file of the sink, for a worker's handlers
+SINK = "CHAOS_SINK"  # the variable with the file of the sink, for a worker's handlers
 
 
 class Acknowledged(msgspec.Struct, array_like=True, frozen=True):
@@ -29,6 +29,8 @@ class Acknowledged(msgspec.Struct, array_like=True, frozen=True):
     scheduled_at: float
     is_schedule: bool
     requests: int  # until an answer came
+    key: str = ""  # of the request
+    sent_at: float = 0.0  # when the request was sent that was answered
 
 
 class Strike(msgspec.Struct, frozen=True):
@@ -89,7 +91,7 @@ class Sink:
 
 
 class Record(NamedTuple):
-    """One attempt as the database recorded it."""
+    """One attempt on record."""
 
     run_id: str
     job_id: str
@@ -104,7 +106,7 @@ class Record(NamedTuple):
 
 
 class Departure(NamedTuple):
-    """A worker whose lease was taken away, and when it had run out."""
+    """A worker, and the end of its last lease: as recorded when it was taken away, or as last seen from outside."""
 
     worker_id: str
     lapsed_at: datetime
@@ -119,3 +121,4 @@ class Evidence(NamedTuple):
     departures: Sequence[Departure]
     left_in_boxes: Sequence[str]
     strikes: Sequence[Strike] = ()
+    created: Mapping[str, Sequence[str]] = {}  # the jobs that each request made, of those whose answer is unknown, too

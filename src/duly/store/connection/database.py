@@ -23,7 +23,7 @@ from duly.domain.tenancy.audit import Actor
 from duly.domain.tenancy.sealing import FindKeyring, no_keyring
 from duly.postgres.unix_socket import is_our_own
 from duly.settings import redacted
-from duly.store.connection.hosts import NoHost
+from duly.store.connection.hosts import SERVER_ASKS, NoHost
 from duly.store.connection.pool import Pool
 from duly.store.connection.refusals import refusal
 from duly.store.connection.transactions import transaction
@@ -254,7 +254,9 @@ class Database:
     async def _connected(self, connection: Any) -> None:
         """Report a new connection to our clock: after a failover it leads to a server with a clock of its own."""
         with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # nothing is migrated yet
-            self.clock.connected(*await connection.fetchrow(_SERVER_CLOCK))
+            asking = "" if self.pooler else f", {SERVER_ASKS}"
+            read_at, server, *_ = await connection.fetchrow(_SERVER_CLOCK + asking)
+            self.clock.connected(read_at, server)
 
     def another_pool(self, size_max: int) -> Pool:
         """Return another pool to the same database, for those who must not share connections with us."""

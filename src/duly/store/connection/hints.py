@@ -14,7 +14,7 @@ import asyncpg
 
 from duly.domain.errors import DulyError
 from duly.store.connection.database import Database
-from duly.store.connection.hosts import Hosts
+from duly.store.connection.hosts import Hosts, let_server_ask
 from duly.store.connection.statements import load
 
 SQL = load("connection/hints")
@@ -57,6 +57,7 @@ async def listen(database: Database, heard: Mapping[str, Callable[[str], object]
             await database.clock.sleep(2.0)
             continue
         try:
+            await let_server_ask(connection)
             for channel, call in heard.items():
                 await connection.add_listener(channel, lambda *event, call=call: call(event[-1]))
             while not connection.is_closed():

@@ -5,6 +5,7 @@ tries them in order under one timeout, so a first host that has lost its power h
 timeout, the next is tried when one has not answered for a moment, and the one that was right last time comes first.
 
 A server that vanishes sends nothing, so the operating system is told to ask: a connection to it is over after some seconds.
+The server is told to ask us likewise.
 """
 
 from __future__ import annotations
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 STAGGER_SECONDS = 0.25  # after which the next host is tried beside one that has not answered
 VANISHED_SECONDS = 10  # a statement may take longer: the server's kernel answers for it
 _PROBE_IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 5, 2, 3
+# The same on the server's side, for one session: otherwise it keeps the sessions of a host that has vanished for hours.
+# Over a Unix socket it means nothing; behind a pooler a session is not ours.
+SERVER_ASKS = (
+    f"set_config('tcp_user_timeout', '{VANISHED_SECONDS * 1000}', false),"
+    f" set_config('tcp_keepalives_idle', '{_PROBE_IDLE_SECONDS}', false),"
+    f" set_config('tcp_keepalives_interval', '{_PROBE_SECONDS}', false),"
+    f" set_config('tcp_keepalives_count', '{_PROBES}', false)"
+)
+_ANSWER_SECONDS = 5.0
 _PREFER_STANDBY = "prefer-standby"
 _WANTED = {
     "read-write": "takes writes",
@@ -176,6 +186,11 @@ def ask_whether_it_lives(connection: Lent) -> None:
         if (option := getattr(socket, name, None)) is not None:  # not every system has each
             with suppress(OSError):
                 found.setsockopt(level, option, value)
+
+
+async def let_server_ask(connection: Lent) -> None:
+    """Let the server ask whether we live, over a connection that no pool has opened."""
+    await connection.execute(f"select {SERVER_ASKS}", timeout=_ANSWER_SECONDS)
 
 
 def _reason(attribute: str | None, errors: dict[Host, BaseException]) -> BaseException:

@@ -29,6 +29,7 @@ class WorkerLease:
         worker_id: UUID,
         lease_seconds: float,
         *,
+        pooler: bool = False,
         clock: Clock,
         rng: Rng,
         log: Log,
@@ -38,6 +39,7 @@ class WorkerLease:
         self.shared_state = SharedState()
         self._config = {
             "url": url,
+            "pooler": pooler,
             "worker_id": str(worker_id),
             "lease": lease_seconds,
             "statement": SQL["heartbeat"],

@@ -43,7 +43,7 @@ def is_stopped(pid: int) -> bool:
 
 async def renew_for_ever(config: dict[str, Any], parent: int) -> None:
     """Send heartbeats until the lease is lost, or the worker has ended: its forks may keep our standard input open."""
-    from duly.store.connection.hosts import Hosts
+    from duly.store.connection.hosts import Hosts, let_server_ask
 
     hosts = Hosts(config["url"])
     connection: Any = None
@@ -58,7 +58,10 @@ async def renew_for_ever(config: dict[str, Any], parent: int) -> None:
         sent = time.monotonic()
         report = stall.look(sent)
         try:
-            connection = connection or await hosts.connect(timeout=5.0, statement_cache_size=0)
+            if connection is None:
+                connection = await hosts.connect(timeout=5.0, statement_cache_size=0)
+                if not config["pooler"]:
+                    await let_server_ask(connection)
             statement, arguments = (
                 (config["statement"], ()) if report is None else (config["stalled"], report.arguments)
             )
