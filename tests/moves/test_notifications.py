@@ -593,6 +593,46 @@ async def test_backlog_is_noticed_once_and_recovers(database):
     assert await noticed(database) == [("queue_age", "default"), ("recovered", "default")]
 
 
+async def test_pause_of_a_job_recovers_when_it_is_resumed(database):
+    await a_rule(database, "paused", "recovered")
+    job = await an_active_schedule(database, name="nightly")
+    await schedule_pause.pause(database, job.job_id)
+    await watched(database)
+    await schedule_pause.resume(database, job.job_id)
+    await watched(database)
+    await watched(database)
+
+    assert await noticed(database) == [("paused", "nightly"), ("recovered", "nightly")]
+    assert await database.fetchval("select count(*) from duly.notification_states") == 0
+
+
+async def test_pauses_of_a_job_between_two_passes_recover_each(database, clock):
+    await a_rule(database, "paused", "recovered")
+    job = await an_active_schedule(database, name="nightly")
+    for _ in range(2):
+        await schedule_pause.pause(database, job.job_id)
+        await clock.advance(1)
+        await schedule_pause.resume(database, job.job_id)
+        await clock.advance(1)
+
+    await watched(database)
+
+    assert [event for event, _ in await noticed(database)] == ["paused", "recovered"] * 2
+
+
+async def test_end_of_a_pause_from_before_the_rule_is_no_recovery(database, clock):
+    job = await an_active_schedule(database, name="nightly")
+    await schedule_pause.pause(database, job.job_id)
+    await clock.advance(1)
+    await a_rule(database, "paused", "recovered")
+    await watched(database)
+    await schedule_pause.resume(database, job.job_id)
+
+    await watched(database)
+
+    assert await noticed(database) == []
+
+
 async def test_pauses_of_everything_queues_and_jobs_are_noticed(database):
     await a_rule(database, "paused", "recovered", filter="queue:default")
     job = await an_active_schedule(database, name="nightly")

@@ -139,7 +139,7 @@ begin
                  where xid >= p_cursor.ended and xid < (select upto from read) and duly.is_of_this_cluster(xid, xmin)
                 union all
                 select xid, job_id, run_id, finished_at from duly.attempts_succeeded where xid = any (p_cursor.open) and duly.is_of_this_cluster(xid, xmin)) as ended
-         where exists (select from duly.notification_states as states where states.job_id = ended.job_id)
+         where exists (select from duly.notification_states as states where states.job_id = ended.job_id and states.event <> 'paused')
             or exists (select from broken where broken.job_id = ended.job_id)
          order by ended.job_id, ended.finished_at desc)
     select (select upto from read),
@@ -151,7 +151,7 @@ begin
         with over as (
             delete from duly.notification_states as states
              using unnest(v_job_ids, v_run_ids, v_moments) as healed(job_id, run_id, finished_at)
-             where states.job_id = healed.job_id and healed.finished_at > states.last_at
+             where states.job_id = healed.job_id and states.event <> 'paused' and healed.finished_at > states.last_at
             returning states.*, healed.run_id, healed.finished_at)
         insert into duly.notifications (tenant, rule, event, key, subject, job_id, run_id, reason, happened_at, noticed_at)
         select over.tenant, over.rule, 'recovered', format('recovered/%s/%s', over.run_id, date_part('epoch', over.since)), over.subject, over.job_id, over.run_id,
@@ -160,21 +160,51 @@ begin
          where 'recovered' = any (rules.events)
         on conflict (tenant, rule, key) do nothing;
     end if;
-    -- Pauses of jobs are changes of their definition.
+    perform duly.watch_job_pauses(p_cursor, v_ended, v_open, p_now);
+end $$;
+
+-- Notice pauses of jobs and their ends. Both are changes of the job's definition, read in the order of their transactions from the cursor up to p_ended; a state
+-- keeps that a job is paused under a rule, so that the end of an earlier pause is no recovery.
+create or replace function duly.watch_job_pauses(p_cursor duly.notification_cursor, p_ended xid8, p_open xid8[], p_now timestamptz) returns void
+language plpgsql {planned by index, by loop, in order} as $$
+#variable_conflict use_column
+begin
+    with changes as materialized (
+        select changes.*, rules.name as rule, rules.events, coalesce(changes.name, changes.job_id::text) as subject, 'pause/' || changes.job_id as key,
+               left(jobs.pause_reason, 500) as reason, row_number() over latest = 1 as is_last,
+               lag(changes.change) over so_far as change_before, lag(changes.changed_at) over so_far as changed_before
+          from (select * from duly.job_changes
+                 where job_changes.xid >= p_cursor.ended and job_changes.xid < p_ended and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)
+                union all
+                select * from duly.job_changes
+                 where job_changes.xid = any (p_cursor.open) and not job_changes.xid = any (p_open)
+                   and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)) as changes
+          join duly.notification_rules as rules on rules.tenant = changes.tenant and 'paused' = any (rules.events) and rules.created_at <= changes.changed_at
+          left join duly.jobs on jobs.job_id = changes.job_id
+         where changes.change in ('paused', 'resumed', 'completed', 'cancelled') and not changes.xid = any (p_open)
+           and duly.is_selected(rules.selects, changes.name, changes.queue, jobs.options->'tags')
+        window so_far as (partition by rules.tenant, rules.name, changes.job_id order by changes.number),
+               latest as (partition by rules.tenant, rules.name, changes.job_id order by changes.number desc)),
+    begun as (
+        insert into duly.notification_states (tenant, rule, key, event, subject, job_id, since, last_at)
+        select tenant, rule, key, 'paused', subject, job_id, changed_at, changed_at from changes where is_last and change = 'paused'
+        on conflict (tenant, rule, key) do update set since = excluded.since, last_at = excluded.last_at),
+    over as (
+        delete from duly.notification_states as states using changes
+         where changes.is_last and changes.change <> 'paused'
+           and states.tenant = changes.tenant and states.rule = changes.rule and states.key = changes.key),
+    found as (
+        select changes.*, 'paused' as event, reason as says from changes where change = 'paused'
+        union all
+        select changes.*, 'recovered', format('paused since %s', duly.moment_text(coalesce(changed_before, states.since)))
+          from changes
+          left join duly.notification_states as states on states.tenant = changes.tenant and states.rule = changes.rule and states.key = changes.key
+         where changes.change = 'resumed' and 'recovered' = any (changes.events)
+           and case when change_before is null then states.key is not null else change_before = 'paused' end)
     insert into duly.notifications (tenant, rule, event, key, subject, job_id, queue, reason, happened_at, noticed_at)
-    select changes.tenant, rules.name, 'paused', format('paused/%s/%s', changes.job_id, date_part('epoch', changes.changed_at)),
-           coalesce(changes.name, changes.job_id::text), changes.job_id, changes.queue, left(jobs.pause_reason, 500), changes.changed_at, p_now
-      from (select * from duly.job_changes
-             where job_changes.xid >= p_cursor.ended and job_changes.xid < v_ended and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)
-            union all
-            select * from duly.job_changes
-             where job_changes.xid = any (p_cursor.open) and not job_changes.xid = any (v_open)
-               and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)) as changes
-      join duly.notification_rules as rules on rules.tenant = changes.tenant and 'paused' = any (rules.events) and rules.created_at <= changes.changed_at
-      left join duly.jobs on jobs.job_id = changes.job_id
-     where changes.change = 'paused' and not changes.xid = any (v_open)
-       and duly.is_selected(rules.selects, changes.name, changes.queue, jobs.options->'tags')
-     order by changes.number
+    select tenant, rule, event, format('%s/%s/%s', case event when 'paused' then 'paused' else 'resumed' end, job_id, date_part('epoch', changed_at)),
+           subject, job_id, queue, says, changed_at, p_now
+      from found order by number
     on conflict (tenant, rule, key) do nothing;
 end $$;
 
