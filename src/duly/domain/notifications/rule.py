@@ -57,7 +57,7 @@ class RuleSpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         Meta(
-            description="every: each event; on_change: a job's first failure, and its recovery; digest: all, together."
+            description="every: each event; on_change: a job's first failure or absence, and its recovery; digest: all, together."
         ),
     ] = "every"
     digest: Annotated[Duration, Meta(description="A digest is sent so long after its first event.")] = "PT1H"
