@@ -583,8 +583,10 @@ KNOWN: Mapping[str, Known] = {
         _switch, False, "webhooks may be sent to this machine itself, on any port: for development"
     ),
     "apprise_schemes": Known(_words, (), "the services of Apprise that notifications may use: slack,tgram,pagerduty"),
-    "retention_succeeded": Known(_duration, "P7D", "how long successes are kept"),
-    "retention_failed": Known(_duration, "P90D", "how long everything else in history is kept"),
+    "retention_succeeded": Known(_duration, "P7D", "how long successes are kept, at least; dropped by whole days"),
+    "retention_failed": Known(
+        _duration, "P90D", "how long notifications and all else in history are kept, at least; dropped by whole days"
+    ),
     "retention_audit": Known(_duration, "P400D", "how long the audit is kept: who changed what; a day at least"),
     "retention_jobs": Known(
         _duration, None, "how long definitions are kept that are completed or cancelled; unset: for ever"
