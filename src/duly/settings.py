@@ -171,7 +171,7 @@ def load(
     environ = os.environ if environ is None else environ
     named, in_named_files = _from_environment(environ)
     layers: list[tuple[Callable[[str], str], Mapping[str, object], Path]] = [
-        (lambda name: f"--{name.replace('_', '-')}", _given(flags or {}), cwd),
+        (_flag, _given(flags or {}), cwd),
         (lambda name: PREFIX + name.upper(), named, cwd),
         (lambda name: PREFIX + name.upper() + IN_FILE, in_named_files, cwd),
         (lambda name: f"{name} in {_short(file, cwd)}", in_file, home),
@@ -285,12 +285,17 @@ def _read(known: Known, value: object, source: str) -> Any:
     try:
         return known.read(value)
     except (TypeError, ValueError) as error:
-        raise SettingsError(f"{source}: {value!r} is not {error}") from None
+        shown = ",".join(map(str, value)) if isinstance(value, tuple) else value  # of a flag that repeats
+        raise SettingsError(f"{source}: {shown!r} is not {error}") from None
 
 
 def _placed(value: Any, base: Path) -> Any:
     """Resolve a path relative to where it was written; other values do not depend on a folder."""
     return (base / value.expanduser()).absolute() if isinstance(value, Path) else value
+
+
+def _flag(name: str) -> str:
+    return "--queue" if name == "queues" else f"--{name.replace('_', '-')}"
 
 
 def _given(flags: Mapping[str, object]) -> dict[str, object]:
@@ -370,8 +375,11 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def _unknown(name: str, where: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.0)
-    return f"unknown setting {name} in {where}; did you mean {near[0]}? `duly config` lists them all"
+    # Without the prefix, which all variables share and which would make any two of them near.
+    bare = {one.removeprefix(PREFIX): one for one in known}
+    near = get_close_matches(name.removeprefix(PREFIX), bare, n=1, cutoff=0.6)
+    meant = f"did you mean {bare[near[0]]}? " if near else ""
+    return f"unknown setting {name} in {where}; {meant}`duly config` lists them all"
 
 
 def _short(file: Path | None, cwd: Path) -> str:
@@ -420,7 +428,7 @@ def _whole(least: int, most: int) -> Callable[[object], int]:
 def _words(value: object) -> tuple[str, ...]:
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) and word.strip() for word in words):
-        raise TypeError("a list of names")
+        raise TypeError("a list of names; write them as mail,bulk, each with at least one visible character")
     return tuple(word.strip() for word in words)
 
 
@@ -581,8 +589,10 @@ KNOWN: Mapping[str, Known] = {
         _switch, False, "webhooks may be sent to this machine itself, on any port: for development"
     ),
     "apprise_schemes": Known(_words, (), "the services of Apprise that notifications may use: slack,tgram,pagerduty"),
-    "retention_succeeded": Known(_duration, "P7D", "how long successes are kept"),
-    "retention_failed": Known(_duration, "P90D", "how long everything else in history is kept"),
+    "retention_succeeded": Known(_duration, "P7D", "how long successes are kept, at least; dropped by whole days"),
+    "retention_failed": Known(
+        _duration, "P90D", "how long notifications and all else in history are kept, at least; dropped by whole days"
+    ),
     "retention_audit": Known(_duration, "P400D", "how long the audit is kept: who changed what; a day at least"),
     "retention_jobs": Known(
         _duration, None, "how long definitions are kept that are completed or cancelled; unset: for ever"

@@ -137,6 +137,16 @@ async def test_a_time_range_reads_the_archive_and_the_database_together(own_data
     assert (found[2]["state"], found[2]["handler"], found[2]["attempt"]) == ("succeeded", A_TARGET["handler"], 1)
 
 
+async def test_an_archived_run_cannot_be_run_again_and_the_refusal_says_so(own_database, clock, files, api):
+    [old] = await ended_runs(own_database, 1)
+    await archived(own_database, clock, files)
+
+    refused = await api.post(f"/v1/runs/{old}/rerun", json={})
+
+    assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
+    assert f"archived run cannot be run again: take its payload from `duly runs show {old}`" in refused.json()["detail"]
+
+
 async def test_pages_of_any_size_have_each_run_once_and_in_order(own_database, clock, files, api):
     old = await ended_runs(own_database, 5)
     await archived(own_database, clock, files)

@@ -69,6 +69,8 @@ def test_archives_are_listed_verified_and_held(duly, runs, folder):
     damaged = duly("archive", "verify", record["name"])
     assert damaged.returncode == 1
     assert record["name"] in damaged.stderr
+    assert "`duly archive list` lists them" in duly("archive", "verify", "nosuch").stderr
+    assert "the value is empty; write at least one character" in duly("archive", "hold", "1", "--reason", "").stderr
     assert duly("archive", "stop").returncode == 0
 
 

@@ -6,7 +6,7 @@ import pytest
 from duly import App
 from duly.cli.flags.arguments import read_moment, read_payload
 from duly.cli.flags.submission import read
-from duly.domain.errors import InvalidPayload, InvalidSchedule, Refused, UnknownQueue
+from duly.domain.errors import InvalidArguments, InvalidPayload, InvalidSchedule, Refused, UnknownQueue
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.runs.options import NO_OPTIONS, options_of
 from duly.domain.runs.retry import Retry
@@ -144,6 +144,19 @@ def test_json_that_is_no_object_is_refused(text):
 def test_submit_refuses_invalid_arguments_before_any_database_access(typed, words):
     with pytest.raises(Refused, match=words):
         read({"words": ("greet",), "json_text": None} | typed, None)
+
+
+@pytest.mark.parametrize("value", ["30569309025904", '"3056-9309-0259"', '{"number": 30569309025904}'])
+def test_submit_shows_no_value_that_a_rule_hides_when_it_refuses_it(value):
+    app = App()
+
+    @app.handler
+    def pay(card: list[str]) -> None: ...
+
+    with pytest.raises(InvalidArguments, match=r"argument card is .*\*\*\*.*: expected `array`") as refused:
+        read({"words": ("pay", f"card={value}"), "json_text": None, "redact": ("$.card",)}, app)
+
+    assert "3056" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

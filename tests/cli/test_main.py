@@ -133,6 +133,13 @@ def test_an_unknown_setting_stops_every_command_with_its_name(tmp_path):
     assert "did you mean DULY_PORT?" in said.stderr
 
 
+def test_an_unknown_setting_that_is_like_no_other_suggests_none(tmp_path):
+    said = duly("config", cwd=tmp_path, DULY_XYZZY="1")
+
+    assert said.returncode == 2
+    assert "unknown setting DULY_XYZZY in the environment; `duly config` lists them all" in said.stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_completion(shell):
     assert "_DULY_COMPLETE" in CliRunner().invoke(cli, ["completion", shell]).output

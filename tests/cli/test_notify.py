@@ -67,6 +67,7 @@ def test_misuse_is_refused_before_anything_is_sent(duly, wrong):
     assert duly("notify", *wrong).returncode == 2
 
 
+RULE = ("put-rule", "all", "--on", "dead", "--channel", "ops")
 MAIL = ("put-channel", "mail", "--smtp", "smtp.example.com", "--from", "duly@example.com")
 
 
@@ -77,6 +78,11 @@ MAIL = ("put-channel", "mail", "--smtp", "smtp.example.com", "--from", "duly@exa
         ((*MAIL, "--to", "o" * 400), "recipients"),
         ((*MAIL, "--to", "ops@example.com", "--password-file", "latin-1"), "latin-1 is not UTF-8 text: byte 1"),
         (("put-rule", "all", "--on", "dead", *("--channel", "ops") * 11), "11 times; the limit is 10: put the rest"),
+        (
+            (*RULE, "--quiet", "25:00-07:00"),
+            "'25:00-07:00' is not two times of day from 00:00 to 23:59; write 22:00-07:00",
+        ),
+        ((*RULE, "--tz", "Mars/X"), "--tz is the zone of quiet hours; give --quiet too"),
     ],
 )
 def test_too_much_and_what_cannot_be_read_is_wrong_usage_with_its_remedy(duly, tmp_path, wrong, remedy):

@@ -126,6 +126,11 @@ def test_invalid_setting_names_its_source_and_the_expected_form(tmp_path, name, 
         load({}, {name: value}, tmp_path)
 
 
+def test_a_blank_queue_is_refused_by_the_name_of_its_flag(tmp_path):
+    with pytest.raises(SettingsError, match=r"^--queue: '' is not a list of names; write them as mail,bulk"):
+        load({"queues": ("",)}, {}, tmp_path)
+
+
 @pytest.mark.parametrize("text", ["port = true", "port = [1]", "app = 1", "data = 1", "lease = []", "queues = 1"])
 def test_a_value_of_the_wrong_kind_in_a_file_is_refused(tmp_path, text):
     with pytest.raises(SettingsError, match=r"duly\.toml"):

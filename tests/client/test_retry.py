@@ -309,6 +309,10 @@ class TestUnsendableValues:
                 path("queues", dots, "pause")
         with pytest.raises(Invalid, match="lone surrogate"):
             getting(path("jobs"), dict, filter="name:\ud800")
+        with pytest.raises(Invalid, match="The name has 100,013 bytes in the address; the limit is 16,384"):
+            path("channels", "x" * 100_000)
+        with pytest.raises(Invalid, match=r"Filter has 60,000 bytes .* Give a shorter one"):
+            getting(path("jobs"), dict, filter="é" * 10_000)
         world = World(DONE)
         for key in ("\ud800", "é", "a\nb"):
             with pytest.raises(Invalid, match="not printable ASCII"):

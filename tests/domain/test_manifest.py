@@ -170,7 +170,7 @@ jobs:
         ("", "f:1:1: None is not a mapping with keys such as source"),
         ("[a]", "f:1:1: ['a'] is not a mapping with keys such as source"),
         ("source: s\njobs: [a]", "f:2:1: jobs: ['a'] is not a mapping of names"),
-        ("source: ''", "f:1:1: source: '' is invalid: expected `str` of length >= 1"),
+        ("source: ''", "f:1:1: source: the value is empty; write at least one character"),
         (
             "source: s\njobs: {a: {target: {handler: h}, schedule: {every: PT1H}, retry: {policy: often}}}",
             (

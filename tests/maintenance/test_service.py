@@ -1,7 +1,7 @@
 """Maintenance: each duty at its own pace, each surviving the failure of the others."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -145,6 +145,21 @@ class TestHistory:
         await maintenance.keep_history()
         assert await own_database.fetchval("select count(*) from duly.attempts") == 0
         assert await boxes_of(own_database, bad.run_id) == ["dead"], "the dead outlive their history"
+
+    async def test_a_day_is_dropped_once_its_last_moment_is_older_than_the_retention(self, own_database, clock):
+        kept = Retention(succeeded=timedelta(hours=36))
+        maintenance = Maintenance(own_database, rng=Rng(1), log=Log("test"), retention=kept)
+        await maintenance.keep_history()
+        midnight = datetime(2026, 11, 3, tzinfo=UTC)
+
+        await clock.advance(midnight + timedelta(hours=35) - await own_database.read_clock())
+        await maintenance.keep_history()
+        assert "20261102" in await partitions(own_database, "attempts_succeeded"), "its last rows are 35 hours old"
+        await clock.advance(timedelta(hours=2))
+        await maintenance.keep_history()
+
+        assert "20261102" not in await partitions(own_database, "attempts_succeeded")
+        assert "20261103" in await partitions(own_database, "attempts_succeeded")
 
     async def test_history_rows_without_a_partition_are_deleted_after_the_same_retention(
         self, own_database, clock, maintenance, monkeypatch

@@ -553,6 +553,80 @@ async def test_occurrence_missed_and_then_recorded_as_skipped_is_one_absence(dat
     assert await noticed(database) == [("absent", "nightly")]
 
 
+async def _absences_until_one_runs(database, clock, outcome, **more):
+    """Let three occurrences of a schedule be skipped or unstarted, and a fourth run."""
+    await a_rule(database, "absent", "recovered", absent_after="PT30S", **more)
+    await an_active_schedule(
+        database,
+        name="minutely",
+        every=60,
+        anchor=clock.at + timedelta(seconds=29),
+        misfire={"policy": "skip", "grace": "PT1S"},
+    )
+    for _ in range(3):
+        await watched(database, 29)
+        await watched(database, 30)
+        await staged(database)  # what is so late is skipped
+        await watched(database)
+    worker_id = await a_worker(database, lease=timedelta(days=1))
+    await run_of_schedule(database, clock, worker_id, outcome, every=29)
+    await watched(database)
+    await watched(database)
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(), Failed("broken", retryable=False)])
+async def test_on_change_notices_the_first_absence_until_an_occurrence_runs(database, clock, outcome):
+    await _absences_until_one_runs(database, clock, outcome, mode="on_change")
+
+    assert await noticed(database) == [("absent", "minutely"), ("recovered", "minutely")]
+    assert await database.fetchval("select count(*) from duly.notification_states") == 0
+
+
+async def test_every_notices_each_absence_and_one_recovery(database, clock):
+    await _absences_until_one_runs(database, clock, Succeeded())
+
+    events = [event for event, _ in await noticed(database)]
+    assert events[-1] == "recovered"
+    assert events[:-1] == ["absent"] * (len(events) - 1)
+    assert len(events) >= 4
+
+
+async def test_skips_while_an_occurrence_runs_are_one_absence_that_its_end_does_not_end(database, clock):
+    await a_rule(database, "absent", "recovered", mode="on_change")
+    await an_active_schedule(
+        database, name="busy", every=60, anchor=clock.at + timedelta(minutes=1), overlap={"policy": "skip"}
+    )
+    worker_id = await a_worker(database, lease=timedelta(days=1))
+    for _ in range(2):
+        await clock.advance(60)
+        await staged(database)
+        [run] = await claimed(database, worker_id)
+        for _ in range(2):
+            await clock.advance(60)
+            await staged(database)
+            await watched(database)
+            await clock.advance(-1)
+        await settled(database, worker_id, run)
+        await watched(database)
+        await clock.advance(-1)
+    assert await noticed(database) == [("absent", "busy")]
+
+    await run_of_schedule(database, clock, worker_id, Succeeded())
+    await watched(database)
+
+    assert await noticed(database) == [("absent", "busy"), ("recovered", "busy")]
+
+
+async def test_on_change_notices_an_occurrence_of_a_lost_worker_once(database, clock):
+    await a_rule(database, "absent", "recovered", absent_after="PT30S", mode="on_change")
+    await _a_lost_occurrence(database, clock)
+
+    for _ in range(3):
+        await watched(database, 30)
+
+    assert await noticed(database) == [("absent", "nightly")]
+
+
 async def test_late_runs_are_judged_in_parts_and_completely(database):
     await a_rule(database, "late", late_after="PT1M")
     await many_ready_runs(database, 50, apart=0.0)
@@ -591,6 +665,46 @@ async def test_backlog_is_noticed_once_and_recovers(database):
     await watched(database)
 
     assert await noticed(database) == [("queue_age", "default"), ("recovered", "default")]
+
+
+async def test_pause_of_a_job_recovers_when_it_is_resumed(database):
+    await a_rule(database, "paused", "recovered")
+    job = await an_active_schedule(database, name="nightly")
+    await schedule_pause.pause(database, job.job_id)
+    await watched(database)
+    await schedule_pause.resume(database, job.job_id)
+    await watched(database)
+    await watched(database)
+
+    assert await noticed(database) == [("paused", "nightly"), ("recovered", "nightly")]
+    assert await database.fetchval("select count(*) from duly.notification_states") == 0
+
+
+async def test_pauses_of_a_job_between_two_passes_recover_each(database, clock):
+    await a_rule(database, "paused", "recovered")
+    job = await an_active_schedule(database, name="nightly")
+    for _ in range(2):
+        await schedule_pause.pause(database, job.job_id)
+        await clock.advance(1)
+        await schedule_pause.resume(database, job.job_id)
+        await clock.advance(1)
+
+    await watched(database)
+
+    assert [event for event, _ in await noticed(database)] == ["paused", "recovered"] * 2
+
+
+async def test_end_of_a_pause_from_before_the_rule_is_no_recovery(database, clock):
+    job = await an_active_schedule(database, name="nightly")
+    await schedule_pause.pause(database, job.job_id)
+    await clock.advance(1)
+    await a_rule(database, "paused", "recovered")
+    await watched(database)
+    await schedule_pause.resume(database, job.job_id)
+
+    await watched(database)
+
+    assert await noticed(database) == []
 
 
 async def test_pauses_of_everything_queues_and_jobs_are_noticed(database):

@@ -10,7 +10,8 @@ from duly import outbound
 SOURCE = Path(outbound.__file__).parents[1]
 CLIENTS = {"aiohttp", "h11", "http.client", "httptools", "httpx", "httpx2", "requests", "urllib.request", "urllib3"}
 DIALLING = {"create_connection", "sock_connect", "start_tls"}
-KNOWN = {"outbound/connection.py"}
+# The second is Apprise's own process: a hook of its interpreter judges every connection of the services there.
+KNOWN = {"outbound/connection.py", "outbound/apprise_process.py"}
 # The command line asks the Duly that its user names, over a local socket or in its own process; `duly listen` only serves.
 COMMAND_LINE = {"cli/client.py", "cli/in_process.py", "cli/in_tenant.py", "cli/commands/system/listen.py"}
 # The client talks to a Duly that its own user names, from the user's own machine.

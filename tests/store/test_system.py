@@ -12,7 +12,10 @@ import pytest
 from duly import __version__
 from duly.clock import host_now
 from duly.domain.diagnosis.doctor import Replica, Slot, findings, is_well
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.targets.target import Webhook
+from duly.domain.tenancy.sealing import Keyring
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
 from duly.moves.admin.overload import record_overloads
 from duly.moves.claim import claim
@@ -181,6 +184,29 @@ async def test_channel_that_delivered_since_is_not_reported(well):
     await _a_delivery(well, Succeeded())
 
     assert "channel_failing" not in await found_in(well)
+
+
+async def test_doctor_counts_sealed_values_that_the_keyring_cannot_open(well, monkeypatch):
+    old = Keyring({"old": bytes(32)}, "/etc/duly/keys")
+    monkeypatch.setattr(well, "keyring", lambda: old)
+    target = Webhook("https://receiver.example/", headers={"Authorization": "Bearer x"})
+    await submit(
+        well, msgspec.structs.replace(a_submission(handler="@webhook"), options=options_of(target=target)), key=a_key()
+    )
+    await submit(well, a_submission(), key=a_key())
+    await well.execute("insert into duly.destination_secrets values (gen_random_uuid(), 1, 1, '', 'old', now())")
+    await well.execute("insert into duly.channels values (1, 'ops', 'webhook', '{}', '', 'old', now())")
+    assert "secrets_unreadable" not in await found_in(well), "the keyring has the key"
+
+    monkeypatch.setattr(well, "keyring", lambda: Keyring({"new": bytes(32)}, "/etc/duly/keys"))
+    [one] = [one for one in findings(await facts_of(well)) if one.code == "secrets_unreadable"]
+
+    assert one.message.startswith(
+        "3 sealed values (1 signing secret, 1 channel, 1 job or run) cannot be opened: the keyring has no key old."
+    )
+    assert one.remedy.startswith(
+        "Add the line of key old from the old keyring to /etc/duly/keys, behind the first line, and restart every process"
+    )
 
 
 async def test_doctor_names_a_stalled_worker_and_its_handler(well):

@@ -11,7 +11,7 @@ import msgspec
 
 from duly.client.errors import ApiError, NotFound, UnexpectedResponse
 from duly.client.reading import read as tolerantly
-from duly.client.writing import check_step, check_text, write
+from duly.client.writing import check_address, check_step, check_text, write
 
 T = TypeVar("T")
 Id = UUID | str
@@ -73,7 +73,7 @@ Settling = Generator[ApiRequest[Any], Any, T]
 
 def path(*steps: object) -> str:
     """Build the path of a thing; a name may contain slashes. Raises Invalid."""
-    return "/v1/" + "/".join(quote(check_step(str(step)), safe="") for step in steps)
+    return check_address("/v1/" + "/".join(quote(check_step(str(step)), safe="") for step in steps), "the name")
 
 
 def getting(where: str, shape: type[T], **query: object) -> ApiRequest[T]:
@@ -165,8 +165,11 @@ def unexpected(reply: Reply, why: str) -> UnexpectedResponse:
 
 
 def query_of(parameters: Mapping[str, object]) -> dict[str, str]:
-    """Write the parameters of a query; None was not given."""
-    return {name: check_text(_written(value), name) for name, value in parameters.items() if value is not None}
+    """Write the parameters of a query; None was not given. Raises Invalid."""
+    written = {name: check_text(_written(value), name) for name, value in parameters.items() if value is not None}
+    for name, text in written.items():
+        check_address(quote(text), name)
+    return written
 
 
 def given(**fields: object) -> dict[str, object]:

@@ -12,6 +12,7 @@ from duly.client.errors import Invalid
 from duly.domain.triggers.errors import shown
 
 _REMEDY = "Nothing was sent."
+_ADDRESS_BYTES_MAX = 16_384  # of the head of a request; the server refuses a longer one
 
 
 def write(body: object) -> bytes:
@@ -42,6 +43,15 @@ def check_step(name: str) -> str:
     if name in (".", ".."):
         raise _refused(f"{name!r} is no name; give the name of what you mean")
     return check_text(name, "name")
+
+
+def check_address(quoted: str, what: str) -> str:
+    """Refuse a part of an address that is longer than any that is served. Raises Invalid."""
+    if len(quoted) > _ADDRESS_BYTES_MAX:
+        raise _refused(
+            f"{what} has {len(quoted):,} bytes in the address; the limit is {_ADDRESS_BYTES_MAX:,}. Give a shorter one"
+        )
+    return quoted
 
 
 def check_key(key: str) -> str:

@@ -13,6 +13,7 @@ from duly.domain.runs.run import NOT_BLANK
 from duly.domain.triggers.errors import nearest
 
 _BLANK = f"matching regex {NOT_BLANK!r}"
+_EMPTY = "`str` of length >= 1"
 _CHOICES_MAX = 30
 _PLAIN: dict[type[inspect.Type], str] = {
     inspect.BoolType: "true or false",
@@ -27,6 +28,10 @@ def describe_mismatch(quoted: str, what: str, remedy: str = "") -> str:
     """Explain why a value does not fit, from the decoder's message; `quoted` is the value as it may be repeated."""
     if what.endswith(_BLANK):
         return f"{quoted or 'the value'} is blank; write at least one visible character"
+    if what.endswith(_EMPTY):
+        return f"{quoted if quoted.startswith('the ') else 'the value'} is empty; write at least one character"
+    if "matching regex" in what:  # A pattern is for programs; the remedy has an example for people.
+        return f"{quoted or 'the value'} is not of the expected form{remedy}"
     return f"{quoted} is invalid: {lower_first(what)}{remedy}" if quoted else f"{lower_first(what)}{remedy}"
 
 

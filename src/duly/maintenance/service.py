@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from math import inf
 
 import msgspec
@@ -150,28 +150,29 @@ class Maintenance:
         await history.create_partitions(self._database, PARTITION_DAYS_AHEAD)
         if self._exporter is not None:
             await history.archive(self._database, self._retention.payload_bytes)
-        today = (await self._database.read_clock()).date()
+        now = await self._database.read_clock()
         for parent, kept in (
             ("attempts_succeeded", self._retention.succeeded),
             ("attempts_failed", self._retention.failed),
             ("logs", self._retention.logs),
         ):
-            for name in await history.drop_partitions(self._database, parent, today - kept):
+            before = _first_day_kept(now, kept)
+            for name in await history.drop_partitions(self._database, parent, before):
                 self._log.info("partition_dropped", name=name)
-            while await history.forget_strays(self._database, parent, today - kept, BATCH_MAX) == BATCH_MAX:
+            while await history.forget_strays(self._database, parent, before, BATCH_MAX) == BATCH_MAX:
                 pass
 
     async def archive(self) -> None:
         """Archive and drop attempts past their retention, and delete archives past theirs. Each kind by itself."""
         assert self._exporter is not None
         await history.archive(self._database, self._retention.payload_bytes)
-        today = (await self._database.read_clock()).date()
+        now = await self._database.read_clock()
         try:
-            await self._exporter.export_before("succeeded", today - self._retention.succeeded)
+            await self._exporter.export_before("succeeded", _first_day_kept(now, self._retention.succeeded))
         finally:
-            await self._exporter.export_before("failed", today - self._retention.failed)
+            await self._exporter.export_before("failed", _first_day_kept(now, self._retention.failed))
         if self._retention.archives is not None:
-            await self._exporter.delete_before(today - self._retention.archives)
+            await self._exporter.delete_before(_first_day_kept(now, self._retention.archives))
         await self._exporter.delete_abandoned()
 
     async def _reap(self) -> None:
@@ -332,6 +333,11 @@ class Maintenance:
             if self._seen is None or now - self._seen[0] >= _LOOK_SECONDS:
                 self._seen = (now, await maintenance_tasks.look(self._database))
             return self._seen[1]
+
+
+def _first_day_kept(now: datetime, kept: timedelta) -> date:
+    """Return the first day of history that stays: the last moment of every day before it is older than `kept`."""
+    return (now - kept).astimezone(UTC).date()
 
 
 def _name_of(maintenance_task: MaintenanceTask) -> str:

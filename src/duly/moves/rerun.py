@@ -64,11 +64,15 @@ async def rerun(
 ) -> Rerun:
     """Submit a new one-shot from an ended run, once under its key; `labels` are of this request.
 
-    Raises NotFound, Refused while it has not ended, and InvalidOption where its payload is no longer stored.
+    Raises NotFound, also when it is archived, Refused while it has not ended, and InvalidOption where its payload is no
+    longer stored.
     """
     found = await runs.find(database, run_id)
     if found is None or found["tenant"] != tenant:
-        raise NotFound(f"no run {run_id}; `duly runs` lists them")
+        raise NotFound(
+            f"no run {run_id} in the database; `duly runs` lists them. An archived run cannot be run again: take its payload"
+            f" from `duly runs show {run_id}`, and submit it"
+        )
     if found["state"] not in FINAL_STATES:
         raise Refused(
             f"run {run_id} is {found['state']}, so it cannot be run again yet; wait for its end, or cancel it"

@@ -1,6 +1,6 @@
 """Apprise: one notification through one of its services, in a child process that may do nothing but call out.
 
-The operator allows schemes by name. The child gets no environment and no keys, and each of its connections is held to
+The operator allows schemes by name. The child gets nothing of our environment and no keys, and each of its connections is held to
 the egress rules (`apprise_process.py`); it is killed at the deadline. Of its output no word is passed on: it may quote
 the URL, which is secret.
 """
@@ -8,6 +8,7 @@ the URL, which is secret.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Collection
@@ -21,6 +22,8 @@ from duly.outbound.egress import Egress
 from duly.outbound.errors import BadAnswer, NoAnswer, NotAllowed
 
 PROCESSES_MAX = 4
+# All that the child gets: where requests looks for passwords, there are none.
+_ENVIRONMENT = {"NETRC": os.devnull}
 
 
 class Apprise:
@@ -42,7 +45,7 @@ class Apprise:
         async with self._slots:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-m", "duly.outbound.apprise_process"),
-                stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, cwd="/",
+                stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_ENVIRONMENT, cwd="/",
             )  # fmt: skip
             try:
                 async with asyncio.timeout(seconds):

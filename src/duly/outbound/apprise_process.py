@@ -125,7 +125,6 @@ def _send(order: Order, guard: Guard) -> Report:
     logging.disable(logging.CRITICAL)
     guard.refusals.clear()  # those of the imports concern no notification
     guard.readable = _installed()  # templates and key files that a URL names are files of the worker, or of its host
-    os.environ["NETRC"] = os.devnull  # requests would look for a password there
     asset = apprise.AppriseAsset(app_id="Duly", app_desc="Duly", async_mode=False, plugin_paths=[])
     service = apprise.Apprise.instantiate(order.url, asset=asset, suppress_exceptions=True)
     if service is None:

@@ -66,7 +66,7 @@ KINDS: dict[str, Kind] = {
     "plan_changed": Kind(409, "The plan is out of date", "Request a new plan with dry_run=true, and apply that."),
     "key_in_progress": Kind(409, "The same request is in progress", "Retry after the seconds in Retry-After."),
     "lease_lost": Kind(409, "The lease is lost", "Stop the run: another worker has it, or it has ended."),
-    "attempt_over": Kind(409, "The attempt has ended", "Do nothing: the outcome in the detail is final."),
+    "attempt_over": Kind(409, "The attempt has ended", "Do nothing: the recorded outcome is final."),
     "worker_expired": Kind(409, "The worker's lease has expired", "Register again, with another id."),
     "version_changed": Kind(412, "It was changed by another request", "Read it again, and send its ETag in If-Match."),
     "body_too_large": Kind(413, "The body is too large", "Send a smaller body."),
@@ -79,7 +79,7 @@ KINDS: dict[str, Kind] = {
     "invalid_workflow": Kind(422, "The workflow is invalid", "Fix the fields in `errors`."),
     "invalid_manifest": Kind(422, "The file of schedules is invalid", "Fix the fields in `errors`."),
     "invalid_payload": Kind(422, "The payload is invalid", "Send JSON within the limits."),
-    "invalid_option": Kind(422, "An option is invalid", "Fix the option in the detail."),
+    "invalid_option": Kind(422, "An option is invalid", "Give another value, or leave the option out."),
     "invalid_filter": Kind(
         422, "The filter is invalid", 'Write conditions as field:value or field>"2026-11-01", joined by AND.'
     ),

@@ -122,4 +122,5 @@ def test_a_port_that_is_taken_is_refused_with_a_remedy(up):
         said = duly("scheduler", "--metrics-port", port, cwd=up.folder)
 
     assert said.returncode != 0
+    assert said.stdout == "", "it does not say that it runs"
     assert f"choose another: duly scheduler --metrics-port {int(port) + 1}" in said.stderr

@@ -238,13 +238,10 @@ async def rerun(call: Call[Nothing, RerunRequest]) -> Response:
     """Create a new run from an ended one, unchanged or changed: a one-shot that names it in `rerun_of`.
 
     It has the target, payload, retries, limits, tags and callbacks of the ended run, which stays as it is. A payload
-    that is no longer stored must be given.
+    that is no longer stored must be given. An archived run cannot be run again: the answer is 404, and says so.
     """
     run_id, requested = call.id("run_id"), call.body
-    found = await find_run(call.database, call.tenant, run_id)
-    payload = (
-        None if requested.payload is None else payloads.encode(requested.payload, f"the payload of {found['handler']}")
-    )
+    payload = None if requested.payload is None else payloads.encode(requested.payload, f"the payload of run {run_id}")
     queue = None if requested.queue is None else check_name(requested.queue, "queue")
     created = await create_rerun(
         call.database,

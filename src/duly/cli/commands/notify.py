@@ -23,7 +23,7 @@ from duly.domain.notifications.channel import (
     EmailChannel,
     WebhookChannel,
 )
-from duly.domain.notifications.rule import CHANNELS_MAX, EVENTS, RuleSpec
+from duly.domain.notifications.rule import CHANNELS_MAX, CLOCK, EVENTS, RuleSpec
 from duly.domain.runs.run import FINAL_STATES
 from duly.wire.notifications import Channel, Notification, NotificationRule
 from duly.wire.pages import PAGE_SIZE_MAX
@@ -195,7 +195,7 @@ async def rules(client: AsyncClient) -> list[NotificationRule]:
 @click.option("--absent-after", default="PT5M", show_default=True, metavar="DURATION", help="Limit of absent.")
 @click.option("--queue-age", default="PT10M", show_default=True, metavar="DURATION", help="Limit of queue_age.")
 @click.option("--quiet", metavar="START-END", help="Quiet hours, as 22:00-07:00.")
-@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="Time zone of the quiet hours.")
+@click.option("--tz", metavar="ZONE", help="Time zone of the quiet hours; UTC unless given.")
 @click.option(
     "--max",
     "deliveries_max",
@@ -219,7 +219,7 @@ async def put_rule(
     absent_after: str,
     queue_age: str,
     quiet: str | None,
-    tz: str,
+    tz: str | None,
     deliveries_max: int,
     per: str,
 ) -> None:
@@ -228,14 +228,10 @@ async def put_rule(
         raise click.UsageError(
             f"--channel is given {len(channels)} times; the limit is {CHANNELS_MAX}: put the rest into another rule"
         )
-    start, dash, end = (quiet or "").partition("-")
-    if quiet is not None and not dash:
-        raise click.UsageError(f"quiet hours {quiet!r} have no end; write 22:00-07:00")
-    hours = None if quiet is None else {"start": start, "end": end, "tz": tz}
     spec = _read(
         {
             "events": list(events), "channels": list(channels), "filter": filter_, "mode": mode, "digest": digest,
-            "late_after": late_after, "absent_after": absent_after, "queue_age": queue_age, "quiet": hours,
+            "late_after": late_after, "absent_after": absent_after, "queue_age": queue_age, "quiet": _hours(quiet, tz),
             "deliveries_max": deliveries_max, "per": per,
         },
         RuleSpec,
@@ -251,6 +247,18 @@ async def delete_rule(client: AsyncClient, as_json: bool, name: str) -> None:
     """Delete the rule NAME. Its past notifications stay."""
     await client.notifications.delete_rule(name)
     answer(as_json, {"name": name, "deleted": True}, f"rule {name} is deleted")
+
+
+def _hours(quiet: str | None, tz: str | None) -> dict[str, str] | None:
+    """Read quiet hours and their zone. Raises UsageError."""
+    if quiet is None:
+        if tz is not None:
+            raise click.UsageError("--tz is the zone of quiet hours; give --quiet too, such as --quiet 22:00-07:00")
+        return None
+    start, _, end = quiet.partition("-")
+    if not (CLOCK.fullmatch(start) and CLOCK.fullmatch(end)):
+        raise click.UsageError(f"--quiet {quiet!r} is not two times of day from 00:00 to 23:59; write 22:00-07:00")
+    return {"start": start, "end": end, "tz": tz or "UTC"}
 
 
 def _read(fields: dict[str, Any], kind: type[S]) -> S:

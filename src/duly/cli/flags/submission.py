@@ -17,11 +17,13 @@ from duly.cli.render.job import FIRES_SHOWN, both_clocks, job_lines, submitted_t
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.definitions import JobFields, SubmittedJob
 from duly.client.errors import Forbidden
+from duly.domain.errors import InvalidArguments
 from duly.domain.fields import non_defaults
 from duly.domain.jobs.compile import compile_one_shot, compile_recurring
 from duly.domain.jobs.job import Recurring, Submission, check_delay, check_key, check_moment
 from duly.domain.jobs.spec import JobSpec, RetryPolicy
 from duly.domain.jobs.spec_of import rules_of, spec_of
+from duly.domain.redaction import Redactor
 from duly.domain.runs.dependencies import check_dependencies, read_dependency
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import QUEUE_DEFAULT
@@ -148,7 +150,11 @@ def _payload(typed: Mapping[str, Any], target: Called | None, handler: Any | Non
     payload = read_payload(pairs_of(typed, target), typed.get("json_text"))
     if handler is None:
         return payload
-    checked: dict[str, Any] = msgspec.json.decode(handler.encode((), payload))
+    try:
+        checked: dict[str, Any] = msgspec.json.decode(handler.encode((), payload))
+    except InvalidArguments as error:
+        rules = (*handler.options.rules(), *typed.get("redact", ()))
+        raise InvalidArguments(Redactor(rules, payload).text(str(error))) from None
     return checked
 
 

@@ -135,10 +135,10 @@ async def _run(settings: Settings, name: str, shards: frozenset[int] | None) -> 
         loop = asyncio.get_running_loop()
         stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
         whose = "" if shards is None else f" for {some(len(shards), 'shard')}"
-        say(f"scheduler {name} runs{whose}. Ctrl-C hands its shards over.")
         noting = asyncio.create_task(clocks.keep_recording(database, ["scheduler"], name, Log("scheduler")))
         try:
             with nullcontext() if settings.metrics_port is None else _served(settings, stager, maintenance):
+                say(f"scheduler {name} runs{whose}. Ctrl-C hands its shards over.")
                 await asyncio.gather(stager.run(), maintenance.run())
         finally:
             noting.cancel()

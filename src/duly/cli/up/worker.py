@@ -130,23 +130,13 @@ async def _run(
     stop_on_signals(service.stop)
     if tied:
         stop_with_parent(service.stop)
-    if not quiet:
-        _print_start(name, options, [*sorted(registry.names()), *sorted(targets.names())], declared)
-        for line in programs.words(settings):
-            say(line)
-        if settings.webhooks and WEBHOOK not in targets.names():
-            say(f"it sends no webhooks: {MISSING}")
-        elif settings.webhooks and is_as_up_does(settings):
-            say(
-                "it sends webhooks to this machine, too, as the `duly up` of this folder does; --no-egress-loopback forbids it"
-            )
-        elif settings.webhooks and settings.database_url is None and not settings.egress_loopback:
-            say("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
     if figures is not None:
         report_for_ever(WorkerFigures(service), figures)
     collect_less_often()
     # `duly up` reports its own workers, which would all want one port.
     with nullcontext() if settings.metrics_port is None or tied else _served(settings, service):
+        if not quiet:
+            _print_start(settings, options, registry, targets, declared)
         await service.run()
     end_within(_TIDY_SECONDS)
 
@@ -157,11 +147,27 @@ def _served(settings: Settings, service: Worker) -> AbstractContextManager[None]
     return worker_served(settings, service)
 
 
-def _print_start(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:
+def _print_start(
+    settings: Settings, options: WorkerOptions, registry: Registry, targets: Targets, declared: Declarations | None
+) -> None:
+    _print_served(options, [*sorted(registry.names()), *sorted(targets.names())], declared)
+    for line in programs.words(settings):
+        say(line)
+    if settings.webhooks and WEBHOOK not in targets.names():
+        say(f"it sends no webhooks: {MISSING}")
+    elif settings.webhooks and is_as_up_does(settings):
+        say(
+            "it sends webhooks to this machine, too, as the `duly up` of this folder does; --no-egress-loopback forbids it"
+        )
+    elif settings.webhooks and settings.database_url is None and not settings.egress_loopback:
+        say("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
+
+
+def _print_served(options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:
     weighed = zip(options.queues, options.weights, strict=True)
     served = ", ".join(queue if weight == 1 else f"{queue} (weight {weight})" for queue, weight in weighed)
     known = ", ".join(handlers)
-    say(f"worker {name} serves {served} with {known}. Ctrl-C hands back what has not started.")
+    say(f"worker {options.name} serves {served} with {known}. Ctrl-C hands back what has not started.")
     for job in declared.jobs if declared else ():
         # Its start is known when it is registered.
         when = sentence(check(job.schedule)).partition(", the first at")[0]

@@ -235,6 +235,16 @@ class FailingChannel(msgspec.Struct, frozen=True):
     reason: str | None
 
 
+class UnopenedSecrets(msgspec.Struct, frozen=True):
+    """Sealed values whose keys are not in the keyring of this process, by where they are; `file` is that keyring."""
+
+    file: str
+    key_ids: list[str]
+    signing_secrets: int
+    channels: int
+    jobs: int
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All facts, read at one moment. `expected_indexes` and `expected_partitions` are those that should exist."""
 
@@ -268,6 +278,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     archive_failures: list[ArchiveFailure] = []
     failing_channels: list[FailingChannel] = []
     waiting_recovery: WaitingRecovery | None = None
+    unopened_secrets: UnopenedSecrets | None = None
     xmin_holder: XminHolder | None = None  # None: nothing holds vacuum back
     freeze_age: FreezeAge | None = None
     disk: Disk | None = None  # None: it cannot be seen from here
@@ -283,6 +294,7 @@ def findings(facts: Facts) -> list[Finding]:
     found = [
         *_engine(facts),
         *_recovery(facts.waiting_recovery),
+        *_secrets(facts.unopened_secrets),
         *_storage(facts),
         *_space(facts),
         *_archive(facts),
@@ -362,6 +374,24 @@ def _recovery(waiting: WaitingRecovery | None) -> Iterator[Finding]:
             " a person decides.",
             remedy,
         )
+
+
+def _secrets(unopened: UnopenedSecrets | None) -> Iterator[Finding]:
+    if unopened is None:
+        return
+    counts = {
+        some(unopened.signing_secrets, "signing secret"): unopened.signing_secrets,
+        some(unopened.channels, "channel"): unopened.channels,
+        some(unopened.jobs, "job or run", "jobs or runs"): unopened.jobs,
+    }
+    where, keys = ", ".join(text for text, number in counts.items() if number), few(unopened.key_ids)
+    yield _error(
+        "secrets_unreadable",
+        f"{some(sum(counts.values()), 'sealed value')} ({where}) cannot be opened: the keyring has no key {keys}. Webhooks that"
+        " need them wait, and notifications fail.",
+        f"Add the line of key {keys} from the old keyring to {unopened.file}, behind the first line, and restart every process"
+        " that reads it. If the line is lost, rotate the signing secrets, and send channels and credentials anew.",
+    )
 
 
 def _backlogs(overloads: Sequence[Overload]) -> Iterator[Finding]:

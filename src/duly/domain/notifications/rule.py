@@ -31,7 +31,7 @@ CHANNELS_MAX = 10
 SPAN_MIN, SPAN_MAX = timedelta(seconds=1), timedelta(days=31)
 DELIVERIES_MAX = 1_000
 _SPANS = ("digest", "late_after", "absent_after", "queue_age", "per")
-_CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 # Queues, tenants and destinations have neither names of jobs nor tags.
 _BEYOND_JOBS = {"queue_age": ("queue",), "circuit_open": ()}
 
@@ -57,7 +57,7 @@ class RuleSpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         Meta(
-            description="every: each event; on_change: a job's first failure, and its recovery; digest: all, together."
+            description="every: each event; on_change: a job's first failure or absence, and its recovery; digest: all, together."
         ),
     ] = "every"
     digest: Annotated[Duration, Meta(description="A digest is sent so long after its first event.")] = "PT1H"
@@ -158,7 +158,7 @@ def after_quiet(quiet: Quiet, at: datetime) -> datetime:
 
 def _check_quiet(quiet: Quiet) -> None:
     for text in (quiet.start, quiet.end):
-        if _CLOCK.fullmatch(text) is None:
+        if CLOCK.fullmatch(text) is None:
             raise InvalidOption(f"quiet hours {shown(text)} are no time of day; write 22:00")
     if quiet.start == quiet.end:
         raise InvalidOption("quiet hours that end when they start are the whole day; delete the rule instead")

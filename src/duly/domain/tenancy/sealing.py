@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 KEY_BYTES = 32
 NONCE_BYTES = 12
 NEW_KEY = "`duly secrets new-key > FILE`, and name that file in DULY_SECRETS_KEY"
+SETTING = "the file of DULY_SECRETS_KEY"
 SEALED = "sealed:"
 _NONCES = b"duly: nonces of sealed texts"
 _SEALED = re.compile(SEALED + r"([A-Za-z0-9_-]{1,64}):([A-Za-z0-9_-]{38,})")
@@ -49,8 +50,9 @@ class CannotOpen(Refused):
 class Keyring:
     """The keys, by id; it prints none of them."""
 
-    def __init__(self, keys: Mapping[str, bytes]) -> None:
+    def __init__(self, keys: Mapping[str, bytes], file: str = SETTING) -> None:
         assert keys
+        self.file = file
         self._keys = dict(keys)
         self._first = next(iter(self._keys))
 
@@ -106,7 +108,7 @@ class Keyring:
         if key is None:
             raise CannotOpen(
                 f"a secret is sealed with key {sealed.key_id!r}, and the keyring has {', '.join(self._keys)};"
-                " restore that key's line in the file of DULY_SECRETS_KEY, behind the first"
+                f" restore that key's line in {self.file}, behind the first, and restart"
             )
         nonce, body = sealed.body[:NONCE_BYTES], sealed.body[NONCE_BYTES:]
         try:
@@ -137,8 +139,8 @@ def is_sealed(text: str) -> bool:
     return sealing_key_of(text) is not None
 
 
-def read_keyring(text: str, where: str) -> Keyring:
-    """Parse a keyring. Raises InvalidOption, naming the line and never its content."""
+def read_keyring(text: str, where: str, file: str = SETTING) -> Keyring:
+    """Parse the keyring of a file. Raises InvalidOption, naming the line and never its content."""
     keys: dict[str, bytes] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -153,7 +155,7 @@ def read_keyring(text: str, where: str) -> Keyring:
         keys[found[1]] = key
     if not keys:
         raise InvalidOption(f"{where} contains no key; create one: {NEW_KEY}")
-    return Keyring(keys)
+    return Keyring(keys, file)
 
 
 def new_key_line(draw: Callable[[int], bytes]) -> Secret:

@@ -95,7 +95,8 @@ def keys_in(stream: Any) -> Iterator[Sequence[tuple[UUID, int, str]]]:
     """Read the run, attempt and transaction of each row, in batches."""
     from pyarrow import parquet
 
-    for batch in parquet.ParquetFile(stream).iter_batches(10_000, columns=["run_id", "attempt", "xid"]):
+    file = parquet.ParquetFile(stream, page_checksum_verification=True)
+    for batch in file.iter_batches(10_000, columns=["run_id", "attempt", "xid"]):
         yield [(UUID(run), attempt, xid) for run, attempt, xid in zip(*(one.to_pylist() for one in batch), strict=True)]
 
 

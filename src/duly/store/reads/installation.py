@@ -233,7 +233,8 @@ class Reader:
             is_going_on = tail.is_behind and self._database.clock.monotonic() < until
             if tail.was_cut_off:
                 self._log.warning(
-                    "metrics_cut_off", next="counters lack the runs that ended before this and since the last look"
+                    "metrics_cut_off",
+                    next="counters lack some runs: those that ended between the last look and this one",
                 )
         counts.position = tail.position
         return counts

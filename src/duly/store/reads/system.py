@@ -34,10 +34,12 @@ from duly.store.connection.statements import load
 from duly.store.reads.overview import backlog
 from duly.store.schema import state
 from duly.store.tables import archive, clocks, hosts, notifications, overloads, recovery, workers
+from duly.store.tenancy import sealed
 
 SQL = load("reads/system")
 _SUBQUEUES_MAX, _RUNS_MAX = 500, 1_000  # how many queues are read, and how deep
 UNROUTABLE_MAX = 20
+_SEALED_ROWS_MAX = 10_000
 FAILING_CHANNELS_MAX = 10
 _INDEX = re.compile(
     r"^\s*create\s+(?:unique\s+)?index\s+(?:if\s+not\s+exists\s+)?(\w+)\s", re.IGNORECASE | re.MULTILINE
@@ -82,6 +84,7 @@ async def read(session: Database, host_now: Callable[[], datetime], replica: Rea
         archive_failures=await archive.failing(session),
         failing_channels=await notifications.failing(session, FAILING_CHANNELS_MAX),
         waiting_recovery=await waiting_recovery(session),
+        unopened_secrets=await sealed.unopened(session, session.keyring(), _SEALED_ROWS_MAX),
         xmin_holder=await session.fetch_row_as(XminHolder, SQL["xmin_holder"]),
         freeze_age=await session.fetch_row_as(FreezeAge, SQL["freeze_age"]),
         disk=await disk(session),

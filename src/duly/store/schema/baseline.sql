@@ -1061,7 +1061,7 @@ create unique index notifications_once on duly.notifications (tenant, rule, key)
 create index notifications_by_number on duly.notifications (tenant, notification_id);
 create index notifications_by_time on duly.notifications (noticed_at);
 
--- What is wrong now under a rule: a job that failed, a backlog, a pause, an open circuit. Its end is a recovery.
+-- What is wrong now under a rule: a job that failed, was absent or is paused, a backlog, a pause, an open circuit. Its end is a recovery.
 create table duly.notification_states (
     tenant   integer not null,
     rule     text collate "C" not null,

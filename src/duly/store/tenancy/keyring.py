@@ -45,7 +45,7 @@ def first_keyring(settings: Settings, data: Path | None, rng: Rng) -> Keyring | 
 
 def _read(file: Path, where: str) -> Keyring:
     try:
-        return read_keyring(file.read_text(encoding="utf-8"), where)
+        return read_keyring(file.read_text(encoding="utf-8"), where, str(file))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SettingsError(f"{where}: {file} cannot be read: {reason}; make one: {NEW_KEY}") from None

@@ -8,7 +8,8 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.tenancy.sealing import Sealed
+from duly.domain.diagnosis.doctor import UnopenedSecrets
+from duly.domain.tenancy.sealing import Keyring, Sealed
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
@@ -78,6 +79,15 @@ async def reseal(database: Database, part: str, column: str, held: Sequence[Seal
 async def left(database: Database, key_id: str) -> int:
     """Count the values that can still move and are sealed with another key than this one."""
     return int(await database.fetchval(SQL["left"], key_id))
+
+
+async def unopened(database: Database, keyring: Keyring | None, rows_max: int) -> UnopenedSecrets | None:
+    """Return the sealed values whose key a keyring lacks; of jobs and runs so many rows are read. None: it has every key."""
+    rows = [] if keyring is None else await database.fetch(SQL["unopened"], keyring.key_ids, rows_max)
+    if keyring is None or not rows:
+        return None
+    counts = [sum(row[number] for row in rows) for number in (1, 2, 3)]
+    return UnopenedSecrets(keyring.file, [row[0] for row in rows], *counts)
 
 
 async def signing_before(database: Database, key_id: str, after: tuple[UUID, int], limit: int) -> list[StoredSecret]:

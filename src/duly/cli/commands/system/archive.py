@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from duly.cli.client import lists, with_client
-from duly.cli.failures import REFUSED
+from duly.cli.failures import REFUSED, in_commands
 from duly.cli.flags.filters import first
 from duly.cli.flags.names import tenant_named
 from duly.cli.lazy import ListingGroup
@@ -63,7 +63,7 @@ async def _verified(client: AsyncClient, name: str) -> dict[str, object]:
     try:
         return {"name": name, "rows": (await client.archive.verify(name)).rows, "error": None}
     except ApiError as error:
-        return {"name": name, "rows": None, "error": error.detail}
+        return {"name": name, "rows": None, "error": in_commands(error.detail)}
 
 
 async def _names(client: AsyncClient) -> list[str]:

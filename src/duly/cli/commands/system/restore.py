@@ -160,7 +160,7 @@ def _keyring(settings: Settings, folder: Path, manifest: Manifest) -> str:
     where = f"it is {folder / KEYRING}" if manifest.has_keyring else "it is not in the backup"
     return (
         f"the keyring does not fit: secrets sealed with key {few(missing)} cannot be opened. Add the lines of the keyring that"
-        f" was in use then to the file of DULY_SECRETS_KEY; {where}"
+        f" was in use then to {file_of(settings)}, behind the first line, and restart every process that reads it; {where}"
     )
 
 

@@ -17,6 +17,17 @@ select duly.reseal($1::text::regclass, $2, $3::tid[], $4::text[]::jsonb[], $5::t
 -- name: left
 select duly.sealed_left($1);
 
+-- name: unopened
+-- Sealed values by the key that they name, but for these keys. Of jobs and runs so many rows each are read, and one that names several keys counts for the first.
+select key_id, count(*) filter (where kind = 'secret')::int as signing_secrets, count(*) filter (where kind = 'channel')::int as channels,
+       count(*) filter (where kind = 'job')::int as jobs
+  from (select 'secret' as kind, key_id from duly.destination_secrets
+        union all select 'channel', key_id from duly.channels
+        union all select 'job', substring(options::text from '"sealed:([A-Za-z0-9_-]{1,64}):') from (
+            (select options from duly.jobs limit $2) union all (select options from duly.timers limit $2)
+            union all (select options from duly.blocked limit $2) union all (select options from duly.ready limit $2)) as held) as every
+ where key_id <> all ($1::text[]) group by key_id order by key_id;
+
 -- name: signing_before
 select destination_id, number, tenant, sealed, key_id from duly.destination_secrets
  where key_id <> $1 and (destination_id, number) > ($2, $3) order by destination_id, number limit $4;

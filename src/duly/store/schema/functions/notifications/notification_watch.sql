@@ -64,18 +64,19 @@ begin
 end $$;
 
 -- Read the ends that were not read yet, in the order of their transactions, p_limit failures and those of the last one's transaction; of successes only
--- those of jobs that are in a state of failure. What is read and up to where is one statement, and so one snapshot.
+-- those of jobs that are in a state of failure or absence. What is read and up to where is one statement, and so one snapshot.
 create or replace function duly.watch_history(p_cursor duly.notification_cursor, p_limit integer, p_now timestamptz) returns void
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
-    v_cluster  text := split_part(duly.cluster(), '/', 1);
-    v_ended    xid8;
-    v_open     xid8[];
-    v_job_ids  uuid[];
-    v_run_ids  uuid[];
-    v_moments  timestamptz[];
-    v_events   text[];
+    v_cluster   text := split_part(duly.cluster(), '/', 1);
+    v_ended     xid8;
+    v_open      xid8[];
+    v_job_ids   uuid[];
+    v_run_ids   uuid[];
+    v_succeeded boolean[];
+    v_scheduled timestamptz[];
+    v_finished  timestamptz[];
 begin
     if v_cluster <> p_cursor.cluster or p_cursor.ended > pg_snapshot_xmax(pg_current_snapshot()) then      -- Restored elsewhere: transactions count anew.
         update duly.notification_cursor set cluster = v_cluster, ended = pg_snapshot_xmax(pg_current_snapshot()),
@@ -108,16 +109,33 @@ begin
                states.key is null or (states.event = 'failed' and ended.event = 'dead') as is_worse
           from (select tenant, rule, job_id, min(name) as name, min(finished_at) as first_at, max(finished_at) as last_at,
                        case when bool_or(event = 'dead') then 'dead' else 'failed' end as event
-                  from judged where event in ('failed', 'dead') and (mode = 'on_change' or 'recovered' = any (events)) group by tenant, rule, job_id) as ended
+                  from judged
+                 where event in ('failed', 'dead') and event = any (events) and (mode = 'on_change' or 'recovered' = any (events))
+                 group by tenant, rule, job_id) as ended
           left join duly.notification_states as states
             on states.tenant = ended.tenant and states.rule = ended.rule and states.key = 'job/' || ended.job_id),
+    missed as materialized (                           -- By rule and job: absences that were not noticed yet, and whether the job was absent already.
+        select ended.*, states.key is null as is_new
+          from (select tenant, rule, job_id, min(name) as name, min(scheduled_at) as first_at, max(scheduled_at) as last_at
+                  from judged
+                 where event = 'absent' and 'absent' = any (events) and job_id <> run_id and (mode = 'on_change' or 'recovered' = any (events))
+                   and not exists (select from duly.notifications as known
+                                    where known.tenant = judged.tenant and known.rule = judged.rule
+                                      and known.key = format('absent/%s/%s', judged.job_id, date_part('epoch', judged.scheduled_at)))
+                 group by tenant, rule, job_id) as ended
+          left join duly.notification_states as states
+            on states.tenant = ended.tenant and states.rule = ended.rule and states.key = 'absent/' || ended.job_id),
+    absent as (
+        insert into duly.notification_states (tenant, rule, key, event, subject, job_id, since, last_at)
+        select tenant, rule, 'absent/' || job_id, 'absent', coalesce(name, job_id::text), job_id, first_at, last_at from missed
+        on conflict (tenant, rule, key) do update set last_at = greatest(notification_states.last_at, excluded.last_at)),
     kept as (
         insert into duly.notification_states (tenant, rule, key, event, subject, job_id, since, last_at)
         select tenant, rule, 'job/' || job_id, event, coalesce(name, job_id::text), job_id, first_at, last_at from broken
         on conflict (tenant, rule, key) do update
            set event = case when notification_states.event = 'dead' then 'dead' else excluded.event end,
                last_at = greatest(notification_states.last_at, excluded.last_at)),
-    -- On change, of the first attempt that is worse.
+    -- On change, of the first attempt that is worse, and of the first absence.
     noticed as (
         insert into duly.notifications (tenant, rule, event, key, subject, job_id, run_id, attempt, queue, reason, happened_at, noticed_at)
         select tenant, rule, event, key, subject, job_id, run_id, attempt, queue, left(reason, 500), finished_at, p_now
@@ -125,56 +143,99 @@ begin
                        case when judged.event = 'absent' then format('absent/%s/%s', judged.job_id, date_part('epoch', judged.scheduled_at))
                             else format('%s/%s/%s', judged.event, judged.run_id, judged.attempt) end as key,
                        coalesce(judged.name, judged.handler) as subject,
-                       judged.mode <> 'on_change' or judged.event = 'absent'
-                       or (broken.is_worse and row_number() over (partition by judged.tenant, judged.rule, judged.job_id, judged.event order by judged.finished_at) = 1
-                           and judged.event = broken.event) as is_notified
-                  from judged left join broken on broken.tenant = judged.tenant and broken.rule = judged.rule and broken.job_id = judged.job_id
+                       judged.mode <> 'on_change'
+                       or (case when judged.event = 'absent' then missed.is_new else broken.is_worse and judged.event = broken.event end
+                           and row_number() over (partition by judged.tenant, judged.rule, judged.job_id, judged.event order by judged.finished_at) = 1) as is_notified
+                  from judged
+                  left join broken on broken.tenant = judged.tenant and broken.rule = judged.rule and broken.job_id = judged.job_id
+                  left join missed on missed.tenant = judged.tenant and missed.rule = judged.rule and missed.job_id = judged.job_id
                  where judged.event = any (judged.events)
                    and (judged.event <> 'absent' or judged.job_id <> judged.run_id)) as found
          where is_notified order by finished_at
         on conflict (tenant, rule, key) do nothing),
-    healed as materialized (
-        select distinct on (ended.job_id) ended.job_id, ended.run_id, ended.finished_at
-          from (select xid, job_id, run_id, finished_at from duly.attempts_succeeded
+    -- The last success of each job in such a state, and the last failure, which ends an absence: the job ran.
+    ran as materialized (
+        select distinct on (ended.job_id, ended.is_success) ended.job_id, ended.is_success, ended.run_id, ended.finished_at,
+               max(ended.scheduled_at) over (partition by ended.job_id, ended.is_success) as scheduled_at
+          from (select xid, job_id, run_id, scheduled_at, finished_at, true as is_success from duly.attempts_succeeded
                  where xid >= p_cursor.ended and xid < (select upto from read) and duly.is_of_this_cluster(xid, xmin)
                 union all
-                select xid, job_id, run_id, finished_at from duly.attempts_succeeded where xid = any (p_cursor.open) and duly.is_of_this_cluster(xid, xmin)) as ended
-         where exists (select from duly.notification_states as states where states.job_id = ended.job_id)
+                select xid, job_id, run_id, scheduled_at, finished_at, true from duly.attempts_succeeded
+                 where xid = any (p_cursor.open) and duly.is_of_this_cluster(xid, xmin)
+                union all
+                select xid, job_id, run_id, scheduled_at, finished_at, false from failures where outcome in ('failed', 'timed_out')) as ended
+         where exists (select from duly.notification_states as states where states.job_id = ended.job_id and states.event <> 'paused')
             or exists (select from broken where broken.job_id = ended.job_id)
-         order by ended.job_id, ended.finished_at desc)
+            or exists (select from missed where missed.job_id = ended.job_id)
+         order by ended.job_id, ended.is_success, ended.finished_at desc)
     select (select upto from read),
            array(select xip from pg_snapshot_xip(pg_current_snapshot()) as xip where xip < (select upto from read)),
-           (select array_agg(job_id) from healed), (select array_agg(run_id) from healed), (select array_agg(finished_at) from healed)
-      into v_ended, v_open, v_job_ids, v_run_ids, v_moments;
+           (select array_agg(job_id) from ran), (select array_agg(run_id) from ran), (select array_agg(is_success) from ran),
+           (select array_agg(scheduled_at) from ran), (select array_agg(finished_at) from ran)
+      into v_ended, v_open, v_job_ids, v_run_ids, v_succeeded, v_scheduled, v_finished;
     update duly.notification_cursor set ended = v_ended, open = v_open, looked_at = p_now;
     if v_job_ids is not null then
         with over as (
             delete from duly.notification_states as states
-             using unnest(v_job_ids, v_run_ids, v_moments) as healed(job_id, run_id, finished_at)
-             where states.job_id = healed.job_id and healed.finished_at > states.last_at
-            returning states.*, healed.run_id, healed.finished_at)
+             using unnest(v_job_ids, v_run_ids, v_succeeded, v_scheduled, v_finished) as ran(job_id, run_id, is_success, scheduled_at, finished_at)
+             where states.job_id = ran.job_id
+               and case states.event when 'paused' then false
+                                     when 'absent' then ran.scheduled_at >= states.last_at     -- An earlier occurrence that ends now was not absent.
+                                     else ran.is_success and ran.finished_at > states.last_at end
+            returning states.*, ran.run_id, ran.finished_at)
         insert into duly.notifications (tenant, rule, event, key, subject, job_id, run_id, reason, happened_at, noticed_at)
-        select over.tenant, over.rule, 'recovered', format('recovered/%s/%s', over.run_id, date_part('epoch', over.since)), over.subject, over.job_id, over.run_id,
+        select over.tenant, over.rule, 'recovered', format('recovered/%s/%s/%s', case over.event when 'absent' then 'absent' else 'job' end, over.run_id, date_part('epoch', over.since)),
+               over.subject, over.job_id, over.run_id,
                format('%s since %s', over.event, duly.moment_text(over.since)), over.finished_at, p_now
           from over join duly.notification_rules as rules on rules.tenant = over.tenant and rules.name = over.rule
          where 'recovered' = any (rules.events)
         on conflict (tenant, rule, key) do nothing;
     end if;
-    -- Pauses of jobs are changes of their definition.
+    perform duly.watch_job_pauses(p_cursor, v_ended, v_open, p_now);
+end $$;
+
+-- Notice pauses of jobs and their ends. Both are changes of the job's definition, read in the order of their transactions from the cursor up to p_ended; a state
+-- keeps that a job is paused under a rule, so that the end of an earlier pause is no recovery.
+create or replace function duly.watch_job_pauses(p_cursor duly.notification_cursor, p_ended xid8, p_open xid8[], p_now timestamptz) returns void
+language plpgsql {planned by index, by loop, in order} as $$
+#variable_conflict use_column
+begin
+    with changes as materialized (
+        select changes.*, rules.name as rule, rules.events, coalesce(changes.name, changes.job_id::text) as subject, 'pause/' || changes.job_id as key,
+               left(jobs.pause_reason, 500) as reason, row_number() over latest = 1 as is_last,
+               lag(changes.change) over so_far as change_before, lag(changes.changed_at) over so_far as changed_before
+          from (select * from duly.job_changes
+                 where job_changes.xid >= p_cursor.ended and job_changes.xid < p_ended and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)
+                union all
+                select * from duly.job_changes
+                 where job_changes.xid = any (p_cursor.open) and not job_changes.xid = any (p_open)
+                   and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)) as changes
+          join duly.notification_rules as rules on rules.tenant = changes.tenant and 'paused' = any (rules.events) and rules.created_at <= changes.changed_at
+          left join duly.jobs on jobs.job_id = changes.job_id
+         where changes.change in ('paused', 'resumed', 'completed', 'cancelled') and not changes.xid = any (p_open)
+           and duly.is_selected(rules.selects, changes.name, changes.queue, jobs.options->'tags')
+        window so_far as (partition by rules.tenant, rules.name, changes.job_id order by changes.number),
+               latest as (partition by rules.tenant, rules.name, changes.job_id order by changes.number desc)),
+    begun as (
+        insert into duly.notification_states (tenant, rule, key, event, subject, job_id, since, last_at)
+        select tenant, rule, key, 'paused', subject, job_id, changed_at, changed_at from changes where is_last and change = 'paused'
+        on conflict (tenant, rule, key) do update set since = excluded.since, last_at = excluded.last_at),
+    over as (
+        delete from duly.notification_states as states using changes
+         where changes.is_last and changes.change <> 'paused'
+           and states.tenant = changes.tenant and states.rule = changes.rule and states.key = changes.key),
+    found as (
+        select changes.*, 'paused' as event, reason as says from changes where change = 'paused'
+        union all
+        select changes.*, 'recovered', format('paused since %s', duly.moment_text(coalesce(changed_before, states.since)))
+          from changes
+          left join duly.notification_states as states on states.tenant = changes.tenant and states.rule = changes.rule and states.key = changes.key
+         where changes.change = 'resumed' and 'recovered' = any (changes.events)
+           and case when change_before is null then states.key is not null else change_before = 'paused' end)
     insert into duly.notifications (tenant, rule, event, key, subject, job_id, queue, reason, happened_at, noticed_at)
-    select changes.tenant, rules.name, 'paused', format('paused/%s/%s', changes.job_id, date_part('epoch', changes.changed_at)),
-           coalesce(changes.name, changes.job_id::text), changes.job_id, changes.queue, left(jobs.pause_reason, 500), changes.changed_at, p_now
-      from (select * from duly.job_changes
-             where job_changes.xid >= p_cursor.ended and job_changes.xid < v_ended and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)
-            union all
-            select * from duly.job_changes
-             where job_changes.xid = any (p_cursor.open) and not job_changes.xid = any (v_open)
-               and duly.is_of_this_cluster(job_changes.xid, job_changes.xmin)) as changes
-      join duly.notification_rules as rules on rules.tenant = changes.tenant and 'paused' = any (rules.events) and rules.created_at <= changes.changed_at
-      left join duly.jobs on jobs.job_id = changes.job_id
-     where changes.change = 'paused' and not changes.xid = any (v_open)
-       and duly.is_selected(rules.selects, changes.name, changes.queue, jobs.options->'tags')
-     order by changes.number
+    select tenant, rule, event, format('%s/%s/%s', case event when 'paused' then 'paused' else 'resumed' end, job_id, date_part('epoch', changed_at)),
+           subject, job_id, queue, says, changed_at, p_now
+      from found order by number
     on conflict (tenant, rule, key) do nothing;
 end $$;
 
@@ -236,6 +297,12 @@ begin
      order by waiting.due_at, coalesce(waiting.run_id, waiting.job_id) limit p_limit;
 end $$;
 
+-- Return whether a job is in a state of absence under a rule: an occurrence of it did not run, and none has run since.
+create or replace function duly.is_absent(p_rule duly.notification_rules, p_job_id uuid) returns boolean language sql stable as $$
+    select exists (select from duly.notification_states
+                    where notification_states.tenant = p_rule.tenant and notification_states.rule = p_rule.name and notification_states.key = 'absent/' || p_job_id)
+$$;
+
 -- Judge, for one rule, the runs whose limit has passed since the last pass, p_limit of them: each is judged once, when its limit passes. Late is any of them;
 -- absent is an occurrence of a schedule.
 create or replace function duly.watch_overdue(
@@ -252,18 +319,28 @@ begin
     end if;
     with waiting as materialized (
         select * from duly.overdue(p_rule.tenant, p_after, p_after_id, p_upto, p_limit)),
+    found as materialized (
+        select waiting.*, coalesce(jobs.name, waiting.handler) as subject,
+               row_number() over (partition by waiting.job_id order by waiting.due_at, waiting.id) as number
+          from waiting left join duly.jobs on jobs.job_id = waiting.job_id
+         where waiting.handler <> '@notification' and (p_event = 'late' or waiting.job_id is distinct from waiting.run_id)
+           and duly.is_selected(p_rule.selects, jobs.name, waiting.queue, waiting.tags)),
     noticed as (
         insert into duly.notifications (tenant, rule, event, key, subject, job_id, run_id, queue, reason, happened_at, noticed_at)
         select p_rule.tenant, p_rule.name, p_event,
-               case when p_event = 'absent' then format('absent/%s/%s', waiting.job_id, date_part('epoch', waiting.scheduled_at))
-                    else format('late/%s/%s', waiting.id, date_part('epoch', waiting.due_at)) end,
-               coalesce(jobs.name, waiting.handler), waiting.job_id, waiting.run_id, waiting.queue,
-               case when waiting.run_id is null then 'no scheduler has staged it' else 'no worker has started it' end, waiting.due_at, p_now
-          from waiting left join duly.jobs on jobs.job_id = waiting.job_id
-         where waiting.handler <> '@notification' and (p_event = 'late' or waiting.job_id is distinct from waiting.run_id)
-           and duly.is_selected(p_rule.selects, jobs.name, waiting.queue, waiting.tags)
-         order by waiting.due_at, waiting.id
-        on conflict (tenant, rule, key) do nothing)
+               case when p_event = 'absent' then format('absent/%s/%s', found.job_id, date_part('epoch', found.scheduled_at))
+                    else format('late/%s/%s', found.id, date_part('epoch', found.due_at)) end,
+               found.subject, found.job_id, found.run_id, found.queue,
+               case when found.run_id is null then 'no scheduler has staged it' else 'no worker has started it' end, found.due_at, p_now
+          from found
+         where p_event = 'late' or p_rule.mode <> 'on_change' or (found.number = 1 and not duly.is_absent(p_rule, found.job_id))
+         order by found.due_at, found.id
+        on conflict (tenant, rule, key) do nothing),
+    absent as (
+        insert into duly.notification_states (tenant, rule, key, event, subject, job_id, since, last_at)
+        select p_rule.tenant, p_rule.name, 'absent/' || job_id, 'absent', min(subject), job_id, min(scheduled_at), max(scheduled_at)
+          from found where p_event = 'absent' and (p_rule.mode = 'on_change' or 'recovered' = any (p_rule.events)) group by job_id
+        on conflict (tenant, rule, key) do update set last_at = greatest(notification_states.last_at, excluded.last_at))
     select count(*), (array_agg(due_at order by due_at desc, id desc))[1], (array_agg(id order by due_at desc, id desc))[1] into v_found, v_to, v_id from waiting;
     if v_found < p_limit then
         v_to := p_upto;
@@ -284,18 +361,29 @@ create or replace function duly.watch_lost(p_rule duly.notification_rules, p_upt
 returns void language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
+    with held as (
+        select leased.*, coalesce(jobs.name, leased.handler) as subject, format('absent/%s/%s', leased.job_id, date_part('epoch', leased.scheduled_at)) as key,
+               row_number() over (partition by leased.job_id order by leased.due_at, leased.run_id) as number
+          from duly.workers
+          join duly.leased on leased.worker_id = workers.worker_id
+          left join duly.jobs on jobs.job_id = leased.job_id
+         where workers.until <= p_upto and leased.due_at <= p_upto and leased.tenant = p_rule.tenant and leased.job_id <> leased.run_id
+           and duly.is_selected(p_rule.selects, jobs.name, leased.queue, leased.options->'tags')),
+    found as materialized (
+        select * from held
+         where not exists (select from duly.notifications as known
+                            where known.tenant = p_rule.tenant and known.rule = p_rule.name and known.key = held.key)
+           and (p_rule.mode <> 'on_change' or (held.number = 1 and not duly.is_absent(p_rule, held.job_id)))
+         limit p_limit),
+    absent as (
+        insert into duly.notification_states (tenant, rule, key, event, subject, job_id, since, last_at)
+        select p_rule.tenant, p_rule.name, 'absent/' || job_id, 'absent', min(subject), job_id, min(scheduled_at), max(scheduled_at)
+          from found where p_rule.mode = 'on_change' or 'recovered' = any (p_rule.events) group by job_id
+        on conflict (tenant, rule, key) do update set last_at = greatest(notification_states.last_at, excluded.last_at))
     insert into duly.notifications (tenant, rule, event, key, subject, job_id, run_id, queue, reason, happened_at, noticed_at)
-    select p_rule.tenant, p_rule.name, 'absent', held.key, coalesce(held.name, held.handler), held.job_id, held.run_id, held.queue,
-           'its worker is lost, and no scheduler has taken it back', held.due_at, p_now
-      from (select leased.*, jobs.name, format('absent/%s/%s', leased.job_id, date_part('epoch', leased.scheduled_at)) as key
-              from duly.workers
-              join duly.leased on leased.worker_id = workers.worker_id
-              left join duly.jobs on jobs.job_id = leased.job_id
-             where workers.until <= p_upto and leased.due_at <= p_upto and leased.tenant = p_rule.tenant and leased.job_id <> leased.run_id) as held
-     where duly.is_selected(p_rule.selects, held.name, held.queue, held.options->'tags')
-       and not exists (select from duly.notifications as known
-                        where known.tenant = p_rule.tenant and known.rule = p_rule.name and known.key = held.key)
-     limit p_limit
+    select p_rule.tenant, p_rule.name, 'absent', found.key, found.subject, found.job_id, found.run_id, found.queue,
+           'its worker is lost, and no scheduler has taken it back', found.due_at, p_now
+      from found
     on conflict (tenant, rule, key) do nothing;
 end $$;
 
