@@ -41,8 +41,11 @@ ALLOWED = {
     "worker/heartbeat/process.py": {"asyncio.sleep", "time.monotonic"},
     # As is this one, between the worker and each program it starts.
     "worker/targets/launch.py": {"time.monotonic", "time.sleep"},
-    # Gives the loop a turn, and waits for no time.
+    # And this one, between the worker and Ray; its tasks are on other machines.
+    "worker/execute/ray_driver.py": {"asyncio.sleep", "time.monotonic"},
+    # Give the loop a turn, and wait for no time.
     "outbound/transport.py": {"asyncio.sleep"},
+    "worker/execute/ray_task.py": {"asyncio.sleep"},
     # Start the database, so they run before there is a clock; the server inherits our environment.
     "postgres/processes.py": {"time.monotonic", "time.sleep"},
     "postgres/embedded.py": {"asyncio.sleep", "time.monotonic", "time.sleep", "os.environ"},

@@ -179,7 +179,7 @@ BANK = [
     *killed_by(
         "tests/worker/test_isolated.py",
         Python(
-            "an isolated run starts without a lease", "IsolatedRuns._may_start", "self._worker_lease.is_safe", "True"
+            "an isolated run starts without a lease", "IsolatedRuns._is_wanted", "self._worker_lease.is_safe", "True"
         ),
     ),
     # Outcomes and retries.

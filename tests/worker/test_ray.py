@@ -1,4 +1,7 @@
-"""Handlers on a Ray cluster of two nodes on loopback; tests lose the second, kill drivers and workers, and end it all."""
+"""Handlers on a Ray cluster of two nodes on loopback; tests lose the second, kill drivers and workers, and end it all.
+
+Those on the cluster take more than a minute of both cores, and are a programme of their own: `pytest -m proof` on this file.
+"""
 
 import asyncio
 import importlib.util
@@ -73,6 +76,9 @@ class TwoNodes:
         return self._process.stdout.readline().strip()
 
 
+on_a_cluster = pytest.mark.proof
+
+
 @pytest.fixture(scope="module")
 def cluster():
     cluster = TwoNodes()
@@ -144,6 +150,7 @@ def a_stay(folder: Path, **changes: Any) -> Run:
     return a_run("stay_on_second", payload=msgspec.json.encode({"folder": str(folder)}).decode(), **changes)
 
 
+@on_a_cluster
 async def test_a_handler_runs_on_the_cluster_with_all_that_a_run_offers(worker, store):
     async with worker():
         assert not drivers(), "Ray costs nothing before the first run"
@@ -153,12 +160,13 @@ async def test_a_handler_runs_on_the_cluster_with_all_that_a_run_offers(worker, 
     last = await last_of(store, run_id)
     came = msgspec.json.decode(last["result"])
     assert came["pid"] != os.getpid()
-    assert (came["run"], came["attempt"], came["fence"]) == (str(run_id), 1, 1)
+    assert (came["run"], came["attempt"], came["fence"]) == (str(run_id), 1, last["fence"])
     assert came["saved"] == {"seen": "here"}
     assert {("info", "looking"), ("stdout", "printed there")} <= set(await lines_of(store, run_id))
     await until(lambda: not drivers())
 
 
+@on_a_cluster
 async def test_failures_there_are_failures_here(worker, store):
     async with worker():
         failing = await submitted(store, "fail_on_loop", retry=Retry(max_attempts=2, base_seconds=0.001))
@@ -182,6 +190,7 @@ async def test_failures_there_are_failures_here(worker, store):
     assert await attempts_of(store, crashing) == [(1, "lost"), (2, "lost")], "the run is to blame, and poison"
 
 
+@on_a_cluster
 async def test_cancels_and_timeouts_end_the_task(worker, store, tmp_path, monkeypatch):
     monkeypatch.setattr(process_pool, "STOP_GRACE_SECONDS", 1.0)
     tidy, stubborn, slow = tmp_path / "tidy", tmp_path / "stubborn", tmp_path / "slow"
@@ -201,6 +210,7 @@ async def test_cancels_and_timeouts_end_the_task(worker, store, tmp_path, monkey
     assert await attempts_of(store, late) == [(1, "timed_out")]
 
 
+@on_a_cluster
 async def test_an_attempt_of_an_earlier_fence_is_killed_before_the_next_starts(tasks, tmp_path):
     """A worker that is frozen or cut off cannot stop its task; the name of the run is the lock."""
     run = a_stay(tmp_path)
@@ -215,6 +225,7 @@ async def test_an_attempt_of_an_earlier_fence_is_killed_before_the_next_starts(t
     assert isinstance(await frozen, Lost)
 
 
+@on_a_cluster
 async def test_a_worker_whose_lease_may_have_ended_kills_no_task(tasks, tmp_path):
     run = a_stay(tmp_path)
     valid = asyncio.create_task(attempted(tasks(), run))
@@ -226,6 +237,7 @@ async def test_a_worker_whose_lease_may_have_ended_kills_no_task(tasks, tmp_path
     assert await valid == Succeeded('"attempt 1"')
 
 
+@on_a_cluster
 async def test_the_task_of_a_killed_worker_ends_and_the_run_is_reclaimed(
     worker, url, store, cluster, tmp_path, monkeypatch
 ):
@@ -244,6 +256,7 @@ async def test_the_task_of_a_killed_worker_ends_and_the_run_is_reclaimed(
     assert await attempts_of(store, run_id) == [(1, "lost"), (2, "succeeded")]
 
 
+@on_a_cluster
 async def test_a_killed_driver_loses_its_attempts_and_another_is_started(worker, store, tmp_path):
     async with worker():
         run_id = await submitted(store, "stay_on_second", payload={"folder": str(tmp_path)})
@@ -257,6 +270,7 @@ async def test_a_killed_driver_loses_its_attempts_and_another_is_started(worker,
     assert await attempts_of(store, run_id) == [(1, "lost"), (2, "succeeded")]
 
 
+@on_a_cluster
 async def test_a_run_that_no_node_can_have_waits_and_fails_with_the_remedy(worker, store, monkeypatch):
     async with worker() as one:
         unwanted = await submitted(store, "want_too_much")
@@ -280,6 +294,7 @@ async def state_is(store, run_id, state: str) -> bool:
     return await state_of(store, run_id) == state
 
 
+@on_a_cluster
 async def test_without_a_cluster_runs_go_back_unused_until_there_is_one(worker, store):
     with socket.socket() as free:
         free.bind(("127.0.0.2", 0))
@@ -330,6 +345,7 @@ def test_a_worker_that_cannot_serve_ray_handlers_does_not_start(monkeypatch):
         a_worker()
 
 
+@on_a_cluster
 async def test_a_lost_node_is_a_lost_attempt_and_the_run_waits_for_another(worker, store, cluster, tmp_path):
     """From here on there is no second node."""
     async with worker() as one:
@@ -346,6 +362,7 @@ async def test_a_lost_node_is_a_lost_attempt_and_the_run_waits_for_another(worke
     assert not (tmp_path / "2").exists()
 
 
+@on_a_cluster
 async def test_a_lost_cluster_loses_an_attempt_and_starts_nothing_twice(worker, store, cluster, tmp_path):
     """The last test: it ends the cluster."""
     mark = tmp_path / "mark"
