@@ -140,7 +140,10 @@ def test_requests_whose_answers_are_lost_are_stored_once(hosts, form):
     assert any(asked.requests > 1 for asked in evidence.acknowledged)
 
 
-@forms
+@pytest.mark.proof
+@pytest.mark.chaos
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("form", [pytest.param(LONG, id="long")])
 def test_a_fifth_of_all_packets_lost_loses_and_doubles_nothing(hosts, form):
     with Load(hosts, f"20 % of packets lost, {sum(form.faults):g} s", form.rate) as load:
         for host in HOSTS:
