@@ -30,7 +30,7 @@ def test_most_blocks_are_run(capsys):
         print(f"\n{sum(b.is_run for b in ALL)} blocks run, {len(left_out)} not:")
         print("\n".join(f"  {block.where}: {block.reason}" for block in left_out))
 
-    assert len(left_out) * 5 < len(ALL)
+    assert len(left_out) * 4 < len(ALL), "pages on clusters and second servers have their share; the rest is run"
 
 
 @pytest.mark.parametrize(
