@@ -29,7 +29,7 @@ begin
     return v_is_new;
 end $$;
 
--- Delete a channel that no rule uses: dropped, missing, or used by a rule. The rules are locked, so that none comes to use it meanwhile.
+-- Delete a channel that no rule uses: dropped, missing, or used by a rule. The channel is locked, so no rule comes to use it meanwhile.
 create or replace function duly.drop_channel(p_tenant integer, p_name text) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
